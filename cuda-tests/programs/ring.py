@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three processes in a ring: a message goes round by pipes, and each counts it on its device and in shared memory.
 
-They share a named POSIX semaphore and a block of POSIX shared memory, as `multiprocessing` makes them. Told `round N` on
-standard input, N messages go round; it answers with the counts in shared memory and on each device, and `wrong` where
-they differ.
+They share a named POSIX semaphore and a block of POSIX shared memory, as `multiprocessing` makes them. Told `round N`
+on standard input, N messages go round; it answers with the counts in shared memory, and `wrong` where those on a device
+differ.
 """
 import ctypes
 import multiprocessing

@@ -23,7 +23,7 @@ pub const DRAIN_TIMEOUT_NS: RangeInclusive<u64> = SECOND_NS / 1_000..=3_600 * SE
 pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
-pub use request::{RegisterRequest, Request, RunRequest, SavedEvery, TermsChange};
+pub use request::{RegisterRequest, Request, RunRequest, TermsChange};
 pub use status_views::{BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView};
 pub use views::{
     CauseView, ClientView, ContainerView, DenialView, DeniedView, EventView, Holder, JobDeviceView, JobView, SCHEMA,

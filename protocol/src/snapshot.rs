@@ -343,6 +343,20 @@ pub fn generation_of(name: &str) -> Option<u64> {
     (generation_name(number) == name).then_some(number)
 }
 
+/// A job that is saved again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedEvery {
+    /// From the end of one save to the next, in nanoseconds.
+    pub every_ns: u64,
+    /// The snapshot's folder: an absolute path.
+    pub out: String,
+    /// Generations to keep.
+    pub keep: u64,
+    /// CRIU's program, as the caller found it.
+    pub criu: Option<String>,
+}
+
 /// What a snapshot needs of the machine that it is restored on, as far as the broker knows that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

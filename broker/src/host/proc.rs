@@ -11,7 +11,6 @@ use partage_policy::{Cgroup, Process};
 use partage_protocol::private_broker;
 
 use super::{cgroups, user_namespaces};
-use crate::snapshot::shared;
 
 /// `PF_EXITING` in the kernel's task flags: the process is on its way out and cannot come back.
 const PF_EXITING: u64 = 0x4;
@@ -186,12 +185,16 @@ pub fn undumpable(pid: u32) -> Option<&'static str> {
     })
 }
 
+/// Where POSIX has semaphores and shared memory on Linux.
+pub const SHARED_MEMORY: &str = "/dev/shm";
 /// CRIU saves the name that such a file still has by a link beside it, which it removes when the processes go on. In
 /// `/dev/shm` we save what it links to ourselves ([`shared`](crate::snapshot::shared)).
 const LOST_ITS_NAME: &str = "a file under a name that was removed while it has another one (outside /dev/shm)";
 
 fn has_lost_its_name(entry: &std::path::Path, link: &str) -> bool {
-    let is_lost = |facts: std::fs::Metadata| facts.is_file() && facts.nlink() > 0 && !shared::is_shared(&facts);
+    let is_shared =
+        |facts: &std::fs::Metadata| std::fs::metadata(SHARED_MEMORY).is_ok_and(|place| place.dev() == facts.dev());
+    let is_lost = |facts: std::fs::Metadata| facts.is_file() && facts.nlink() > 0 && !is_shared(&facts);
     link.ends_with(" (deleted)") && std::fs::metadata(entry).is_ok_and(is_lost)
 }
 

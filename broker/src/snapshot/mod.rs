@@ -13,8 +13,8 @@
 //! ```
 //! [`store`] makes and finds generations, through [`files`], so that a test can have every write fail or be the last.
 //! [`dump`] is the process that has CRIU dump a job: it outlives the broker, and nobody kills it. [`restore`] is the
-//! first process of a restored job's namespaces. [`shared`] saves and makes anew what they have of `/dev/shm`. [`fit`] says
-//! whether a snapshot can be restored on this machine at all.
+//! first process of a restored job's namespaces. [`shared`] saves and makes anew what they have of `/dev/shm`. [`fit`]
+//! says whether a snapshot can be restored on this machine at all.
 
 pub mod criu;
 pub mod dump;

@@ -18,6 +18,7 @@ use partage_protocol::snapshot::{FILES, IMAGES, MANIFEST, Manifest, Shared};
 
 use super::order::{RESTORED, RestoreOrder};
 use super::{criu, shared};
+use crate::host::proc::SHARED_MEMORY;
 
 /// Passed on to the tree's first process.
 const FORWARDED: &[Signal] = &[
@@ -90,9 +91,9 @@ fn own_shared(saved: &Shared, generation: &Path) -> Result<(), String> {
         return Ok(());
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("shm"), shared::PLACE, Some("tmpfs"), flags, Some("mode=1777"))
-        .map_err(|errno| format!("cannot mount a {} of the job's own: {}", shared::PLACE, errno.desc()))?;
-    shared::make(saved, generation, Path::new(shared::PLACE))
+    mount(Some("shm"), SHARED_MEMORY, Some("tmpfs"), flags, Some("mode=1777"))
+        .map_err(|errno| format!("cannot mount a {} of the job's own: {}", SHARED_MEMORY, errno.desc()))?;
+    shared::make(saved, generation, Path::new(SHARED_MEMORY))
 }
 
 /// The library lies where the processes have it mapped from: a reboot empties such folders.

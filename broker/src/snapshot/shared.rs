@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files in `/dev/shm` that a job has open or mapped: POSIX semaphores and shared memory.
 //!
-//! CRIU saves such a file by its name alone, and what lost one of its names (glibc makes a semaphore under a passing one)
-//! by a link beside it, which it removes as the processes go on. So their content is of another moment at a restore, or
-//! they are gone. While CRIU holds all processes still it runs this program once ([`Call`]), which copies those files
-//! with all their names. A restore makes them anew in a `/dev/shm` of the job's own ([`make`]): the same snapshot can
-//! be restored again, and nobody else's names are in the way.
+//! CRIU saves such a file by its name alone, and what lost one of its names (glibc makes a semaphore under a passing
+//! one) by a link beside it, which it removes as the processes go on. So their content is of another moment at a
+//! restore, or they are gone. While CRIU holds all processes still it runs this program once ([`Call`]), which copies
+//! those files with all their names. A restore makes them anew in a `/dev/shm` of the job's own ([`make`]): the same
+//! snapshot can be restored again, and nobody else's names are in the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
@@ -18,10 +18,8 @@ use nix::unistd::{Whence, lseek};
 use partage_protocol::snapshot::{FILES, SavedFolder, SavedShared, Shared};
 use serde::{Deserialize, Serialize};
 
-use crate::host::proc::{Proc, Processes, inner_number, with_descendants};
+use crate::host::proc::{Proc, Processes, SHARED_MEMORY, inner_number, with_descendants};
 
-/// Where POSIX has such files on Linux.
-pub const PLACE: &str = "/dev/shm";
 /// How CRIU's links begin (`create_link_remap` in its `files-reg.c`).
 const LINK: &str = "link_remap.";
 /// Bytes that are copied at a time.
@@ -52,12 +50,6 @@ pub struct Held {
     pub shared: Shared,
 }
 
-/// Is a file one of `/dev/shm`, as this process sees it?
-#[must_use]
-pub fn is_shared(facts: &std::fs::Metadata) -> bool {
-    std::fs::metadata(PLACE).is_ok_and(|place| place.dev() == facts.dev())
-}
-
 /// A call of this program by CRIU, as it dumps.
 #[derive(Debug)]
 pub struct Call {
@@ -86,7 +78,7 @@ impl Call {
         if !self.is_dumped {
             return Ok(());
         }
-        let outcome: Outcome = copy(self.tree, Path::new(PLACE), &self.into).map(|shared| Held {
+        let outcome: Outcome = copy(self.tree, Path::new(SHARED_MEMORY), &self.into).map(|shared| Held {
             alive: living(self.tree),
             shared,
         });
@@ -123,7 +115,7 @@ fn copy(tree: u32, place: &Path, into: &Path) -> Result<Shared, String> {
     }
     let mut found = Found::default();
     let fail = |error: io::Error| format!("cannot list {}: {error}", place.display());
-    found.look(place, "", facts.dev(), 0).map_err(fail)?;
+    found.find(place, "", facts.dev(), 0).map_err(fail)?;
     let mut shared = Shared::default();
     let mut wanted = BTreeSet::new();
     for (inode, names) in &found.files {
@@ -185,7 +177,7 @@ struct Found {
 }
 
 impl Found {
-    fn look(&mut self, folder: &Path, prefix: &str, device: u64, depth: usize) -> io::Result<()> {
+    fn find(&mut self, folder: &Path, prefix: &str, device: u64, depth: usize) -> io::Result<()> {
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             // Names come and go: other programs' are not held still.
@@ -204,7 +196,7 @@ impl Found {
                 self.files.entry(facts.ino()).or_default().push(name);
             } else if facts.is_dir() && facts.dev() == device && depth < DEEPEST {
                 self.folders.push((facts.ino(), folder_of(name.clone(), &facts)));
-                match self.look(&entry.path(), &name, device, depth + 1) {
+                match self.find(&entry.path(), &name, device, depth + 1) {
                     // Somebody else's, or gone meanwhile.
                     Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
                     }
@@ -266,7 +258,7 @@ pub fn remove_links(shared: &Shared) {
     let names = shared.files.iter().flat_map(|file| &file.names);
     for name in names.filter(|name| name.starts_with(LINK)) {
         // Gone is what was wanted.
-        let _ = std::fs::remove_file(Path::new(PLACE).join(name));
+        let _ = std::fs::remove_file(Path::new(SHARED_MEMORY).join(name));
     }
 }
 

@@ -2,10 +2,11 @@
 //! The options of `run`, checked: each error names the option or variable, the value, and the spelling meant.
 
 use clap::parser::ValueSource;
-use partage_protocol::admin::{RunRequest, SavedEvery};
+use partage_protocol::admin::RunRequest;
 use partage_protocol::aliases::Variable;
 use partage_protocol::labels;
 use partage_protocol::size::{Amount, NONE, SizeError, parse_amount, parse_duration, parse_request};
+use partage_protocol::snapshot::SavedEvery;
 use partage_protocol::terms::{
     TermError, format_part, parse_cap, parse_class, parse_promise, parse_time_limit, parse_weight,
 };

@@ -3,16 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use super::gate::prepare;
-use super::matrix::python;
 use super::races::siblings;
 use super::{Case, Random, tenth};
-use crate::artefacts::package_dir;
 use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
-use said::{filled, kill_broker, no, ok, state, used_by};
+use said::{filled, kill_broker, no, ok, state, train, trains, used_by};
 
 mod drained;
 mod faults;
@@ -393,37 +389,6 @@ fn training_moves(rig: &Rig) {
         moved.status.success()
     };
     trained(rig, 50 / tenth() + 3, go);
-}
-
-/// A training run of so many steps, if tinygrad is installed.
-fn train(rig: &Rig, name: &str, steps: usize) -> Option<std::process::Command> {
-    let mut look = rig.command(python());
-    look.args(["-c", "import tinygrad"]);
-    if !rig.output(look).status.success() {
-        println!("SKIPPED: tinygrad is not installed");
-        return None;
-    }
-    let script = package_dir().join("programs/train.py").display().to_string();
-    let mut command = rig.run(
-        &["-m", "2GiB", "-g", "0", "--name", name],
-        &python(),
-        &[&script, &steps.to_string()],
-    );
-    command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
-    command.env("HOME", &rig.dir).stdout(std::process::Stdio::piped());
-    Some(command)
-}
-
-/// Waits until a job that trains has memory on its GPU.
-fn trains(rig: &Rig, name: &str) {
-    rig.eventually(PATIENCE, "it uses the GPU", || {
-        rig.jobs().iter().any(|job: &Value| {
-            job["name"] == name
-                && job["devices"][0]["used_bytes"]
-                    .as_u64()
-                    .is_some_and(|used| used > 64 * MIB)
-        })
-    });
 }
 
 /// Trains alone and while `disturb` is called again and again with how often it did something: the losses are equal.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is asked of a job, before any rule: kept in its record, so that a loosened rule gives it back.
 
-use partage_protocol::admin::SavedEvery;
+use partage_protocol::snapshot::SavedEvery;
 use partage_protocol::terms::{Class, DEFAULT_WEIGHT, cap_of};
 use partage_protocol::time_aliases::TimeAsked;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::{Needs, RestoreRequest};
+use crate::snapshot::{Needs, RestoreRequest, SavedEvery};
 
 /// What a caller asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -175,20 +175,6 @@ impl TermsChange {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// A job that is saved again and again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SavedEvery {
-    /// From the end of one save to the next, in nanoseconds.
-    pub every_ns: u64,
-    /// The snapshot's folder: an absolute path.
-    pub out: String,
-    /// Generations to keep.
-    pub keep: u64,
-    /// CRIU's program, as the caller found it.
-    pub criu: Option<String>,
 }
 
 /// A process that begins a job without asking for it itself: the first one of a container, before a program of its user

@@ -27,6 +27,7 @@ mod idle;
 mod idle_jobs;
 mod moves;
 mod periodic;
+mod periodic_jobs;
 mod restoring;
 mod saving;
 mod steps;

@@ -4,7 +4,8 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use partage_protocol::admin::{Request, SavedEvery};
+use partage_protocol::admin::Request;
+use partage_protocol::snapshot::SavedEvery;
 
 use super::criu;
 use crate::arguments::Checkpoint;

@@ -149,13 +149,18 @@ fn refused(rig: &Rig) {
         );
     }
     assert_eq!(ok(rig, &["events"]).matches("job-admitted").count(), 0);
-    // A disk that is read-only for its broker.
+    refused_by_disk(rig, &criu);
+}
+
+/// A disk that is read-only for its broker.
+fn refused_by_disk(rig: &Rig, criu: &Path) {
+    let out = folder(rig);
     std::fs::create_dir_all(&out).expect("ours");
     std::fs::set_permissions(&out, std::fs::Permissions::from_mode(0o700)).expect("ours");
     ok(rig, &["broker", "stop"]);
     let run = with_criu(
         rig,
-        &criu,
+        criu,
         &[
             "run",
             "--checkpoint-every",
@@ -168,7 +173,7 @@ fn refused(rig: &Rig) {
     let mut command = rig.command("unshare");
     let script = format!("mount --bind '{out}' '{out}'; mount -o remount,bind,ro '{out}'; exec \"$0\" \"$@\"");
     command.args(["--mount", "sh", "-c", &script]).arg(run.get_program());
-    command.args(run.get_args()).env("PARTAGE_CRIU", &criu);
+    command.args(run.get_args()).env("PARTAGE_CRIU", criu);
     let output = rig.output(command);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let sentence = format!("--checkpoint-every: cannot write to {out}: read-only file system");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands and what they say, and a client whose memory can be told.
 
+use crate::cases::matrix::python;
 use crate::client::{Client, PATIENCE};
 use crate::rig::{MIB, Rig};
 
@@ -70,5 +71,39 @@ pub fn next_broker(rig: &Rig, old: u32) {
     rig.eventually(PATIENCE, "another broker", || {
         let started = rig.output(rig.partage(&["broker", "start"])).status.success();
         started && rig.broker_pid_quick().is_some_and(|pid| pid != old)
+    });
+}
+
+/// A training run of so many steps, if tinygrad is installed.
+pub fn train(rig: &Rig, name: &str, steps: usize) -> Option<std::process::Command> {
+    let mut look = rig.command(python());
+    look.args(["-c", "import tinygrad"]);
+    if !rig.output(look).status.success() {
+        println!("SKIPPED: tinygrad is not installed");
+        return None;
+    }
+    let script = crate::artefacts::package_dir()
+        .join("programs/train.py")
+        .display()
+        .to_string();
+    let mut command = rig.run(
+        &["-m", "2GiB", "-g", "0", "--name", name],
+        &python(),
+        &[&script, &steps.to_string()],
+    );
+    command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
+    command.env("HOME", &rig.dir).stdout(std::process::Stdio::piped());
+    Some(command)
+}
+
+/// Waits until a job that trains has memory on its GPU.
+pub fn trains(rig: &Rig, name: &str) {
+    rig.eventually(PATIENCE, "it uses the GPU", || {
+        rig.jobs().iter().any(|job: &serde_json::Value| {
+            job["name"] == name
+                && job["devices"][0]["used_bytes"]
+                    .as_u64()
+                    .is_some_and(|used| used > 64 * MIB)
+        })
     });
 }

@@ -8,9 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::Case;
-use super::said::state;
+use super::said::{state, train, trains};
 use super::saved::{criu, folder, restore, save, slow_criu, with_criu};
-use super::{train, trains};
 use crate::artefacts::package_dir;
 use crate::cases::matrix::python;
 use crate::cases::{Random, tenth};

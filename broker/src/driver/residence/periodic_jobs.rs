@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Saves the jobs of `run --checkpoint-every` that are due. What fails is an event, and the job is saved at the next
+//! turn.
+
+use partage_policy::Residence;
+use partage_protocol::snapshot::SavedEvery;
+use partage_protocol::units::JobId;
+
+use super::way::{Leaving, Purpose, SaveTo};
+use crate::clock::Now;
+use crate::driver::state_driver::StateDriver;
+use crate::snapshot::store;
+
+impl StateDriver {
+    /// Saves the jobs that are due.
+    pub(in crate::driver) fn tick_periodic(&mut self, now: Now) {
+        if now.ns < self.ways.periodic.poll_ns() {
+            return;
+        }
+        let every = |job: &JobId| self.saved_every(*job).map(|saved| (*job, saved.every_ns));
+        let jobs: Vec<(JobId, u64)> = self.jobs.ids().filter_map(|job| every(&job)).collect();
+        for job in self.ways.periodic.take_due(&jobs, now.ns) {
+            let is_here = self
+                .policy
+                .residence(job)
+                .is_none_or(|mark| mark.residence == Residence::Here);
+            if is_here && !self.ways.has(job) && !self.waits_to_start(job) {
+                self.save_by_itself(job, now);
+            }
+        }
+    }
+
+    /// When [`tick_periodic`](Self::tick_periodic) has something to do, at the latest.
+    pub(in crate::driver) const fn periodic_due_ns(&self) -> u64 {
+        self.ways.periodic.poll_ns()
+    }
+
+    fn saved_every(&self, job: JobId) -> Option<&SavedEvery> {
+        self.jobs.get(job)?.asked.saved.as_ref()
+    }
+
+    fn save_by_itself(&mut self, job: JobId, now: Now) {
+        let Some(saved) = self.saved_every(job) else { return };
+        let to = SaveTo {
+            folder: saved.out.clone().into(),
+            is_to_stop: false,
+            keep: saved.keep,
+            criu: saved.criu.clone().map(Into::into),
+            is_periodic: true,
+        };
+        let checked = store::own_folder(&to.folder, false).and_then(|()| store::is_writable(&to.folder));
+        let begun = checked.and_then(|()| {
+            self.begin_to_save(job, to, Leaving::unasked(Purpose::Save), now)
+                .map_err(|(_, why)| why)
+        });
+        if let Err(why) = begun {
+            self.not_saved(job, &why, now);
+        }
+    }
+
+    /// A save that nobody asked for could not begin.
+    pub(super) fn not_saved(&mut self, job: JobId, why: &str, now: Now) {
+        let text = format!("{job} goes on, and is not saved: {why}");
+        self.publish(now, "save-failed", Some(job), None, text);
+        self.note_save_end(job, now);
+    }
+
+    /// The next one is counted from here.
+    pub(super) fn note_save_end(&mut self, job: JobId, now: Now) {
+        if let Some(every_ns) = self.saved_every(job).map(|saved| saved.every_ns) {
+            self.ways.periodic.note_end(job, every_ns, now.ns);
+        }
+    }
+}
