@@ -12,9 +12,11 @@ use said::{filled, kill_broker, no, ok, state, train, trains, used_by};
 
 mod drained;
 mod faults;
+mod kills;
 mod moved;
 mod periodic;
 mod preempted;
+mod refusals;
 mod restored;
 mod said;
 mod saved;
@@ -59,6 +61,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(restored::cases());
     cases.extend(periodic::cases());
     cases.extend(stuck::cases());
+    cases.extend(refusals::cases());
+    cases.extend(kills::cases());
     cases
 }
 
@@ -374,11 +378,30 @@ fn training(rig: &Rig) {
         // One that ended, or has not begun, is not suspended.
         let is_done = rig.output(rig.partage(&["suspend", "moved"])).status.success();
         if is_done {
+            fills_the_room(rig);
             ok(rig, &["resume", "moved"]);
         }
         is_done
     };
     trained(rig, 50 / tenth() + 3, suspend);
+}
+
+/// Another job takes nearly all of the device, which the one that left was promised a part of.
+fn fills_the_room(rig: &Rig) {
+    let mut other = rig.client(&["-m", "15GiB", "-g", "0", "--name", "other", "--on-full", "fail"]);
+    other.ready();
+    other.expect(&format!("alloc {} all", 14 * GIB), "alloc 0");
+    assert!(other.finish().success());
+    rig.eventually(PATIENCE, "it ended", || state(rig, "other").is_empty());
+}
+
+/// What a process has open and running, and its resident memory in MiB.
+fn held_by(pid: u32) -> Option<(usize, usize, u64)> {
+    let count = |what: &str| Some(std::fs::read_dir(format!("/proc/{pid}/{what}")).ok()?.count());
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some((count("fd")?, count("task")?, kib / 1024))
 }
 
 /// Between two devices.
@@ -403,13 +426,23 @@ fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
         return;
     };
     let moved = moved.spawn().expect("it starts");
+    let pid = moved.id();
     trains(rig, "moved");
-    let mut times = 0;
+    let (mut times, mut held) = (0, Vec::new());
     for _ in 0..rounds {
         if disturb(rig, times) {
             times += 1;
             std::thread::sleep(Duration::from_millis(60));
+            held.extend(held_by(pid));
         }
+    }
+    // Once what the first times bring along is there, nothing grows.
+    if let (Some(early), Some(late)) = (held.get(2), held.last()) {
+        rig.note(format!(
+            "descriptors, threads, MiB resident: {early:?} early, {late:?} at the end"
+        ));
+        assert!(late.0 <= early.0 + 2 && late.1 <= early.1 + 2, "{held:?}");
+        assert!(late.2 <= early.2 + 96, "{held:?}");
     }
     let output = moved.wait_with_output().expect("ours");
     assert!(output.status.success());

@@ -97,6 +97,10 @@ fn is_marked(rig: &Rig, job: &str) {
     let words = |arguments: &[&str]| ok(rig, arguments).split_whitespace().collect::<Vec<_>>().join(" ");
     // SAFETY: geteuid has no preconditions.
     let me = unsafe { libc::geteuid() };
+    // A broker that has just begun has not seen the device yet.
+    rig.eventually(PATIENCE, "the device is there", || {
+        rig.json(&["status"])["devices"][0]["is_drained"] == true
+    });
     let mark = rig.json(&["status"])["devices"][0]["drained"].clone();
     assert_eq!(mark["uid"], me, "{mark}");
     let since = minute(mark["since_unix_ns"].as_u64().expect("a time"));

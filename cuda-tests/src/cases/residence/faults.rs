@@ -110,7 +110,7 @@ fn broker_dies(rig: &Rig) {
 }
 
 /// The broker's checkpoint helper.
-fn helper_of(broker: u32) -> Option<u32> {
+pub fn helper_of(broker: u32) -> Option<u32> {
     let processes = std::fs::read_dir("/proc").ok()?;
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let is_it = |pid: &u32| {

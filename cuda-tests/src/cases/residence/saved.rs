@@ -27,6 +27,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_criu_that_is_killed_takes_no_snapshot_with_it", criu_dies).simulated(WHY),
         Case::new("residence::a_detached_restore_returns_once_the_job_runs", detached).simulated(WHY),
         Case::new("residence::what_cannot_be_saved_is_refused_and_goes_on", refused).simulated(WHY),
+        Case::new("residence::a_process_that_uses_nvml_alone_is_saved_with_its_job", looks).simulated(WHY),
         Case::new(
             "residence::a_damaged_snapshot_is_refused_by_the_name_of_the_field",
             damaged,
@@ -364,4 +365,24 @@ fn damaged(rig: &Rig) {
     let mut before = restore(rig, &criu, &["--generation", "1"]);
     before.expect("check a 165", "check 0 0");
     assert_eq!(before.finish().code(), Some(0));
+}
+
+/// A child that looks at NVML and never comes to CUDA.
+fn looks(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let mut client = one(rig);
+    client.tell("fork");
+    client.expect("exec dlopen", "exec");
+    client.expect("nvml", "nvml 0");
+    let shown = client.say("nvmlmem 0");
+    save(rig, &criu, &[]).expect("saved");
+    assert_eq!(state(rig, "one"), "running");
+    assert_eq!(client.say("nvmlmem 0").split(' ').count(), shown.split(' ').count());
+    client.expect("exit 9", "forked 9");
+    client.expect("check a 165", "check 0 0");
+    client.kill();
+    let mut again = restore(rig, &criu, &[]);
+    assert_eq!(again.say("nvmlmem 0").split(' ').count(), shown.split(' ').count());
+    again.expect("exit 7", "forked 7");
+    again.expect("check a 165", "check 0 0");
 }

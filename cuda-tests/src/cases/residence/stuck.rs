@@ -100,8 +100,8 @@ fn endless(rig: &Rig) {
         assert!(code == Some(1) && said.contains(late), "{said}");
         assert!(said.contains("--drain-timeout gives it longer"), "{said}");
         assert_eq!(state(rig, "one"), "running");
-        client.expect(&format!("alloc {MIB} c"), "alloc 0");
-        client.expect("free c", "free 0");
+        // A free would wait for the kernel.
+        client.expect(&format!("alloc {MIB} {}", command[0]), "alloc 0");
         another(rig);
     }
     // A drain names it as a job that stays.
@@ -131,8 +131,10 @@ fn until_it_ends(rig: &Rig, command: &mut Child, what: &str) {
 
 /// One job for each operation, each on a machine of its own, at the same time: what they wait for is time.
 fn hangs(rig: &Rig) {
-    // Of the operations that take half a minute to be given up one is enough where the others were run once.
-    let calls = CALLS.iter().filter(|(call, ..)| tenth() == 1 || *call != "checkpoint");
+    // Those that copy are given up after half a minute, and asked about for another.
+    let calls = CALLS
+        .iter()
+        .filter(|(call, ..)| tenth() == 1 || !["checkpoint", "restore"].contains(call));
     std::thread::scope(|scope| {
         let standing: Vec<_> = calls.map(|call| scope.spawn(move || hangs_in(call))).collect();
         for one in standing {
@@ -190,10 +192,13 @@ fn stopped(rig: &Rig) {
         std::thread::sleep(Duration::from_millis(100));
         set_faults(rig, "");
         another(rig);
-        assert!(
-            waits.try_wait().expect("ours").is_none(),
-            "{operation}: it did not wait"
-        );
+        // Calls that copy have half a minute, and no other job waited for them.
+        if ["checkpoint", "restore"].contains(&operation) {
+            assert!(
+                waits.try_wait().expect("ours").is_none(),
+                "{operation}: others waited for it"
+            );
+        }
         client.signal(libc::SIGCONT);
         let _ = waits.wait();
         rig.eventually(DEADLINES, operation, || {

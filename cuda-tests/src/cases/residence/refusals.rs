@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What keeps a job from leaving its GPU is refused with the reason and what to do, and neither the driver is called nor
+//! the program disturbed.
+
+use std::path::{Path, PathBuf};
+
+use super::super::Case;
+use super::said::{filled, no, ok, state};
+use crate::artefacts::client as client_program;
+use crate::client::{Client, PATIENCE};
+use crate::rig::{MIB, Rig};
+
+pub fn cases() -> Vec<Case> {
+    let why = "the trace of calls is the simulated driver's";
+    vec![
+        Case::new("residence::a_process_that_is_tied_to_its_gpu_is_not_touched", ties).simulated(why),
+        Case::new(
+            "residence::a_driver_without_pairs_moves_no_job_and_suspends_it",
+            old_driver,
+        )
+        .simulated(why),
+        Case::new(
+            "residence::a_job_with_a_process_without_the_library_is_not_touched",
+            bare,
+        )
+        .simulated(why),
+    ]
+}
+
+/// The driver's calls that change a process, as the broker's helpers make them.
+struct Trace(PathBuf);
+
+impl Trace {
+    /// Starts the broker, whose helpers write there from now on.
+    fn start(rig: &Rig) -> Self {
+        let trace = Self(rig.dir.join("trace"));
+        let mut start = rig.partage(&["broker", "start"]);
+        start.env("PARTAGE_SIM_TRACE", &trace.0);
+        let output = rig.output(start);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        trace
+    }
+
+    fn calls(&self) -> usize {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        let is_one = |line: &&str| {
+            let names = ["Lock ", "Checkpoint ", "Restore ", "Unlock "];
+            names
+                .iter()
+                .any(|name| line.contains(&format!("cuCheckpointProcess{name}")))
+        };
+        text.lines().filter(is_one).count()
+    }
+
+    /// Neither a suspend nor a move touches the job; the reason and what to do are said.
+    fn is_untouched(&self, rig: &Rig, job: &str, (reason, remedy): (&str, &str)) {
+        let before = self.calls();
+        for command in [&["suspend", job][..], &["migrate", job, "--to", "1"]] {
+            let (code, said) = no(rig, command);
+            assert_eq!(code, Some(1), "{command:?}: {said}");
+            assert!(said.contains(reason) && said.contains(remedy), "{command:?}: {said}");
+        }
+        assert_eq!(state(rig, job), "running");
+        assert_eq!(self.calls(), before, "{job}: {reason}");
+    }
+}
+
+/// Each command of the client that makes a tie, after those that it needs, and what is said of it. The answer's number
+/// takes the place of `@` in the next one.
+const TIES: [(&[&str], &str); 6] = [
+    (&["managed 1048576 m"], "managed memory"),
+    (&["ipcget a"], "memory shared by CUDA IPC"),
+    (&["createfd 2097152 v", "vexport v"], "an exported memory handle"),
+    (
+        &["createfd 2097152 v", "vexport v", "vimport @ w"],
+        "an exported memory handle and an imported memory handle",
+    ),
+    (&["poolfd p", "poolexport p"], "a shared memory pool"),
+    (&["external 1048576"], "external memory"),
+];
+
+fn ties(rig: &Rig) {
+    let trace = Trace::start(rig);
+    let mut free = filled(rig, "free", "1GiB");
+    ok(rig, &["suspend", "free"]);
+    ok(rig, &["resume", "free"]);
+    assert_eq!(trace.calls(), 4, "lock, checkpoint, restore, unlock");
+    free.kill();
+    for (commands, what) in TIES {
+        let mut client = filled(rig, "tied", "1GiB");
+        let mut number = String::new();
+        for command in commands {
+            let answer = client.say(&command.replace('@', &number));
+            let verb = command.split(' ').next().unwrap_or_default();
+            assert!(answer.starts_with(&format!("{verb} 0")), "{command}: {answer}");
+            number = answer.rsplit(' ').next().unwrap_or_default().to_owned();
+        }
+        let reason = format!("pid {} has {what}, which the driver cannot save", client.pid());
+        let remedy = "end that process first, or start the job without that feature";
+        trace.is_untouched(rig, "tied", (&reason, remedy));
+        client.expect("check a 165", "check 0 0");
+        client.expect(&format!("alloc {MIB} more"), "alloc 0");
+        client.kill();
+        rig.eventually(PATIENCE, "it ended", || state(rig, "tied").is_empty());
+    }
+}
+
+/// 570 has no pairs for a restore: it suspends, and a move is refused before the job is touched.
+fn old_driver(rig: &Rig) {
+    let file = rig.sim_dir().join("machine.toml");
+    let text = std::fs::read_to_string(&file).expect("a machine");
+    let changed = text.replace("driver = 580", "driver = 570");
+    assert_ne!(text, changed, "{text}");
+    std::fs::write(&file, changed).expect("writable");
+    let mut client = filled(rig, "one", "1GiB");
+    let (code, said) = no(rig, &["migrate", "one", "--to", "1"]);
+    assert!(code == Some(1) && said.contains("j1 was not touched"), "{said}");
+    assert_eq!(state(rig, "one"), "running");
+    ok(rig, &["suspend", "one"]);
+    ok(rig, &["resume", "one"]);
+    client.expect("check a 165", "check 0 0");
+}
+
+/// The job's program starts one that does without.
+fn bare(rig: &Rig) {
+    let trace = Trace::start(rig);
+    let (env, program) = (Path::new("/usr/bin/env"), client_program());
+    let words = ["-u", "LD_PRELOAD", &program.display().to_string(), "dlopen"];
+    let mut client = Client::start(rig.run(&["-m", "1GiB", "-g", "0", "--name", "bare"], env, &words));
+    client.ready();
+    client.expect(&format!("alloc {MIB} a"), "alloc 0");
+    client.expect("fill a 165", "fill 0 165 165");
+    rig.eventually(PATIENCE, "it is seen", || {
+        ok(rig, &["ps"]).contains(&client.pid().to_string())
+    });
+    let reason = format!(
+        "pid {} uses the GPU without Partage, so its threads cannot be held",
+        client.pid()
+    );
+    trace.is_untouched(rig, "bare", (&reason, "start it with partage run, or end it"));
+    client.expect("check a 165", "check 0 0");
+}
