@@ -96,6 +96,7 @@ impl Crowd {
                 model: "H200".into(),
                 total_bytes: 80 * GIB,
                 reserve_bytes: 0,
+                minor: None,
             })
             .collect();
         host.policy = Policy::new(config(rules));
@@ -152,6 +153,7 @@ impl Crowd {
             request: request.clone(),
             token,
             cgroup: None,
+            registered: None,
             groups: vec![format!("users{uid}"), "everybody".into()],
             unix_ns: 0,
         };

@@ -19,6 +19,7 @@ fn queued() -> Queued {
         preset: None,
         asked_terms: AskedTerms::default(),
         facts: Facts::default(),
+        totals: Vec::new(),
         judge: Judge::default(),
         gpu: GpuChoice::Auto(1),
         visible_devices: None,
