@@ -114,7 +114,7 @@ fn a_user_who_changes_numbers_without_end_leaves_the_audit_log_to_others() {
     let admin = rig.socket_dir().join("admin.sock");
     let by_root = serde_json::from_str(&set("3GiB")).expect("a request");
     assert!(matches!(ask(&admin, &by_root), Reply::Job(_)));
-    for number in 0..3_000 {
+    for number in 0..1_000 {
         let reply = client.run(&set(["2GiB", "1GiB"][number % 2]));
         assert!(matches!(reply, Reply::Job(_)), "{reply:?}");
     }
@@ -132,11 +132,8 @@ fn a_user_who_changes_numbers_without_end_leaves_the_audit_log_to_others() {
     );
     let users = lines("audit-users.jsonl");
     assert!(users.iter().any(|line| line["by"]["uid"] == 65534), "{users:?}");
-    let last = users.last().expect("some");
-    assert_eq!(
-        (&last["what"], &last["number"]),
-        (&"left-out".into(), &"changes".into())
-    );
+    let left_out = users.iter().find(|line| line["what"] == "left-out");
+    assert!(left_out.is_some_and(|line| line["number"] == "changes"), "{left_out:?}");
 }
 
 #[test]
