@@ -21,6 +21,7 @@ fn queued() -> Queued {
         facts: Facts::default(),
         totals: Vec::new(),
         judge: Judge::default(),
+        totals: Vec::new(),
         gpu: GpuChoice::Auto(1),
         visible_devices: None,
         nodes: 0,
