@@ -7,6 +7,7 @@ mod case;
 mod checkpoint_helper;
 mod clients;
 mod commands;
+mod containers;
 mod death;
 mod devices;
 mod families;
@@ -67,6 +68,7 @@ pub fn all() -> Vec<Case> {
         sizes::cases(),
         rules::cases(),
         registration::cases(),
+        containers::cases(),
         quota_limits::cases(),
         quota::cases(),
         families::cases(),

@@ -20,6 +20,14 @@ const NAMES: [&str; 4] = [
     "nerdctl/name",
 ];
 
+/// What engines write beside every container, and nobody looks for.
+const CHATTER: [&str; 4] = [
+    "io.container.manager",
+    "io.kubernetes.cri-o.",
+    "io.podman.annotations.",
+    "org.opencontainers.",
+];
+
 /// What `partage.dev/` may be followed by.
 const KNOWN: [&str; 4] = ["class", "compute", "mem", "name"];
 
@@ -133,7 +141,8 @@ pub fn complete(request: &mut RegisterRequest, state: &State, config: &Config) -
 /// and as long as labels may be.
 fn add_labels(labels: &mut Vec<(String, String)>, annotations: &BTreeMap<&str, &str>) {
     let (ours, others): (Vec<_>, Vec<_>) = annotations.iter().partition(|(key, _)| key.starts_with(OURS));
-    for (key, value) in ours.into_iter().chain(others) {
+    let is_chatter = |key: &str| CHATTER.iter().any(|prefix| key.starts_with(prefix));
+    for (key, value) in ours.into_iter().chain(others).filter(|(key, _)| !is_chatter(key)) {
         let is_told = labels.iter().any(|(known, _)| known == key);
         let fits = labels.len() < MAX_LABELS && key.len() + value.len() <= MAX_LABEL_BYTES;
         if !key.is_empty() && !is_told && fits {
@@ -182,7 +191,7 @@ mod tests {
     fn a_container_of_podman_is_completed() {
         let state = json!({
             "ociVersion": "1.0.2-dev", "id": "0123abcd", "status": "creating", "pid": 4711, "bundle": "/b",
-            "annotations": { "partage.dev/mem": "1GiB", "org.opencontainers.image.stopSignal": "15" },
+            "annotations": { "partage.dev/mem": "1GiB", "org.opencontainers.image.stopSignal": "15", "team": "a" },
         });
         let config = json!({
             "ociVersion": "1.0.2-dev",
@@ -206,14 +215,7 @@ mod tests {
         assert_eq!(request.lower_compute.as_deref(), Some("30%"));
         assert_eq!(request.run.command, ["python3", "train.py"]);
         let keys: Vec<&str> = request.run.labels.iter().map(|(key, _)| key.as_str()).collect();
-        assert_eq!(
-            keys,
-            [
-                "partage.dev/compute",
-                "partage.dev/mem",
-                "org.opencontainers.image.stopSignal"
-            ]
-        );
+        assert_eq!(keys, ["partage.dev/compute", "partage.dev/mem", "team"]);
         assert_eq!(request.run.gpu, None);
     }
 
