@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::Case;
-use super::rules::Host;
+use super::ruled_host::Host;
 use crate::artefacts::{built, client};
 use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
