@@ -19,7 +19,6 @@ fn queued() -> Queued {
         preset: None,
         asked_terms: AskedTerms::default(),
         facts: Facts::default(),
-        totals: Vec::new(),
         judge: Judge::default(),
         totals: Vec::new(),
         gpu: GpuChoice::Auto(1),
