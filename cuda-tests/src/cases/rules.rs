@@ -220,11 +220,12 @@ fn each_process(rig: &Rig) {
     assert!(text.contains("class small per process"), "{text}");
     // Together they have twice what a scope has: nobody dies of it, and nobody grows.
     assert!(host.reload(&class_per("scope")));
-    let mut third = bare(rig, &[]);
-    third.ready();
-    for client in clients.iter_mut().chain([&mut third]) {
+    for client in &mut clients {
         assert_eq!(client.say("alloc 512 more"), "alloc 2");
     }
+    let mut third = bare(rig, &[]);
+    third.expect("init", "init 0");
+    assert_eq!(third.say("ctx 0"), "ctx 2", "not even a context has room");
     let why = rig.json(&["why", "j1"]).to_string();
     assert!(
         why.contains("rule students, class small.mem = 2GiB per scope ("),
