@@ -137,7 +137,7 @@ pub struct Attaching {
 }
 
 impl Attaching {
-    /// Its facts, for the rules.
+    /// Its facts as a process without `run`, for the rules.
     pub(crate) fn facts(&self) -> Facts {
         Facts {
             uid: self.uid,
@@ -146,6 +146,7 @@ impl Attaching {
             cgroup: self.membership.cgroup.clone(),
             program: self.membership.program.clone(),
             is_admin: false,
+            scope: Some(self.membership.scope.clone()),
         }
     }
 }
@@ -209,6 +210,7 @@ impl Run {
             cgroup: self.cgroup.clone().unwrap_or_default(),
             program: command.rsplit('/').next().unwrap_or_default().to_owned(),
             is_admin: self.caller.is_admin,
+            scope: None,
         }
     }
 }

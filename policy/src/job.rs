@@ -104,6 +104,14 @@ impl Job {
         self.state().counts_as_promised() && self.residence().keeps_promises()
     }
 
+    /// What it is promised of a device's time, where it is, or moves to.
+    pub(crate) fn time_promise(&self, device: DeviceUuid) -> Option<u32> {
+        let is_claimed = || self.claimed_target().is_some_and(|target| target.device == device);
+        let ppm = self.record.terms.promise_ppm;
+        let has_one = ppm > 0 && self.keeps_promises() && (self.slot_of(device).is_some() || is_claimed());
+        has_one.then_some(ppm)
+    }
+
     /// The device that it moves to, once it has room there.
     pub(crate) fn claimed_target(&self) -> Option<Target> {
         let mark = &self.record.residence.mark;

@@ -70,8 +70,8 @@ pub use residence::{
     ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, obstacles, stages,
 };
 pub use rules::{
-    Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Preset, Rule,
-    Rules, Said, Standing, Total, Written,
+    Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Per, Preset,
+    Rule, Rules, Said, Standing, Total, Written,
 };
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::gpu_name::GpuName;
 use crate::job::Origin;
 use crate::refusal::{invalid, not_allowed, unusable_alias};
-use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said};
+use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said, TotalId};
 use crate::terms::Terms;
 
 /// A valid request.
@@ -35,6 +35,8 @@ pub struct RunSpec {
     pub facts: Facts,
     /// What the rules make of it.
     pub judge: Judge,
+    /// The totals that it is going to share.
+    pub(crate) totals: Vec<TotalId>,
     /// Which devices.
     pub gpu: GpuChoice,
     /// `CUDA_VISIBLE_DEVICES` of the caller.
@@ -116,6 +118,7 @@ impl RunSpec {
             preset,
             terms: judge.terms(&asked_terms).map_err(not_allowed)?,
             asked_terms,
+            totals: config.rules.totals_of(&facts),
             facts,
             judge,
             gpu,
@@ -136,6 +139,7 @@ impl RunSpec {
         Ok(Self {
             terms: judge.terms(&self.asked_terms).map_err(not_allowed)?,
             judge,
+            totals: config.rules.totals_of(&self.facts),
             ..self.clone()
         })
     }

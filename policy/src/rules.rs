@@ -13,7 +13,8 @@
 //! is asked into numbers with the words behind each, or a refusal.
 //!
 //! *Total*: the most that several jobs may have together ([`Total`]). No job may have more than a total that it shares,
-//! so a total is a `max` of each of its jobs, too.
+//! so a total is a `max` of each of its jobs, too. A preset that a rule gives to processes without `run` is a total of
+//! their jobs: of those in one login scope or container, of one user's, or of each process alone ([`Per`]).
 //!
 //! Invariants: nothing that is asked raises a number above a rule, but what an administrator forced; another rule never
 //! raises a number above one; the order of rules changes the preset of jobs that name none, and nothing else.
@@ -37,7 +38,7 @@ pub use asked::{Asked, AskedMemory, AskedTerms, Facts, Said, Standing};
 pub use judge::{CardSize, Judge, Memory};
 pub use matching::{Match, Pattern};
 pub use refused::NotAllowed;
-pub(crate) use totals::Sharing;
+pub(crate) use totals::{Sharing, TotalId};
 
 /// Where something is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,6 +133,33 @@ impl Total {
     }
 }
 
+/// Whom a preset is for, of processes that came without `run`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Per {
+    /// All in one login scope or container, whatever their environment or uid.
+    #[default]
+    Scope,
+    /// All of one user.
+    User,
+    /// Each process with its descendants.
+    Process,
+}
+
+impl Per {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Scope, Self::User, Self::Process];
+
+    /// The word in the file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Scope => "scope",
+            Self::User => "user",
+            Self::Process => "process",
+        }
+    }
+}
+
 /// One rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
@@ -143,6 +171,8 @@ pub struct Rule {
     pub matching: Match,
     /// The preset of jobs that name none.
     pub preset: Option<String>,
+    /// Whom the preset is for, of processes without `run`.
+    pub per: Per,
     /// The presets that jobs may name; any where there is no list.
     pub presets: Option<Written<Vec<String>>>,
     /// The GPUs that jobs may use; any where there is no list.
@@ -170,6 +200,11 @@ impl Rules {
     /// The rules that are about a job with these facts, in their order.
     pub fn matching(&self, facts: &Facts) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| rule.matching.holds(facts))
+    }
+
+    /// The rule that gives jobs with these facts a preset where they name none.
+    pub(crate) fn default_rule(&self, facts: &Facts) -> Option<&Rule> {
+        self.matching(facts).find(|rule| rule.preset.is_some())
     }
 
     /// Does any rule ask for a group?

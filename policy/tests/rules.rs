@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one function of precedence against a table written by hand.
+//! The one function of precedence: the parts of its tables (`rules_table.rs`), and what no table says.
 
 use partage_policy::{
     AskedMemory, AskedTerms, At, CardSize, Facts, GpuName, Judge, Max, NotAllowed, Pattern, Preset, Rule, Rules, Said,
@@ -48,7 +48,7 @@ pub fn alice() -> Facts {
 pub const NONE: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+pub enum Key {
     Mem,
     ProcessMem,
     Compute,
@@ -59,7 +59,7 @@ enum Key {
 }
 
 impl Key {
-    const ALL: [Self; 7] = [
+    pub const ALL: [Self; 7] = [
         Self::Mem,
         Self::ProcessMem,
         Self::Compute,
@@ -70,7 +70,7 @@ impl Key {
     ];
 
     /// Four values of this key, the lowest first, in its own unit.
-    fn value(self, step: u64) -> u64 {
+    pub fn value(self, step: u64) -> u64 {
         match self {
             Self::Mem | Self::ProcessMem => step * 4,
             Self::Compute | Self::ComputeMax => step * 200_000,
@@ -81,7 +81,7 @@ impl Key {
     }
 
     /// What holds where nothing is asked and nothing is ruled.
-    fn usual(self) -> u64 {
+    pub fn usual(self) -> u64 {
         match self {
             Self::Compute => 0,
             Self::Weight => 100,
@@ -95,7 +95,7 @@ pub fn class(rank: u64) -> Class {
     Class::ALL[rank as usize]
 }
 
-fn max(key: Key, value: u64, line: usize) -> Max {
+pub fn max(key: Key, value: u64, line: usize) -> Max {
     let ppm = value as u32;
     let mut max = Max::default();
     match key {
@@ -110,7 +110,7 @@ fn max(key: Key, value: u64, line: usize) -> Max {
     max
 }
 
-fn preset(key: Key, value: u64) -> Preset {
+pub fn preset(key: Key, value: u64) -> Preset {
     let max = max(key, value, 1);
     Preset {
         name: "small".into(),
@@ -126,7 +126,7 @@ fn preset(key: Key, value: u64) -> Preset {
     }
 }
 
-fn rule(name: &str, max: Max) -> Rule {
+pub fn rule(name: &str, max: Max) -> Rule {
     Rule {
         name: name.into(),
         max,
@@ -134,7 +134,7 @@ fn rule(name: &str, max: Max) -> Rule {
     }
 }
 
-fn asked(key: Key, value: u64, standing: Standing) -> (AskedMemory, AskedTerms) {
+pub fn asked(key: Key, value: u64, standing: Standing) -> (AskedMemory, AskedTerms) {
     let (mut memory, mut terms) = (AskedMemory::default(), AskedTerms::default());
     let ppm = value as u32;
     match key {
@@ -149,7 +149,7 @@ fn asked(key: Key, value: u64, standing: Standing) -> (AskedMemory, AskedTerms) 
     (memory, terms)
 }
 
-fn number(key: Key, memory: &partage_policy::Memory, terms: &Terms) -> (u64, String) {
+pub fn number(key: Key, memory: &partage_policy::Memory, terms: &Terms) -> (u64, String) {
     let said = &terms.origin;
     match key {
         Key::Mem => (
@@ -168,141 +168,6 @@ fn number(key: Key, memory: &partage_policy::Memory, terms: &Terms) -> (u64, Str
             terms.time_limit_ns.map_or(NONE, |limit| limit / HOUR),
             said.time_limit.clone(),
         ),
-    }
-}
-
-/// Where a number comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    Nothing,
-    Option(u64),
-    Variable(u64),
-    Forced(u64),
-    NamedPreset(u64),
-    FirstPreset(u64),
-}
-
-/// What a row of the table expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// The usual number, with no words.
-    Usual,
-    /// This step of the key, and whose words it has.
-    Is(u64, &'static str),
-    /// Refused by this rule.
-    Refused(&'static str),
-}
-use Then::{Is, Refused, Usual};
-
-/// Two rules' steps (0 for a rule that says nothing about the key), the source, and what follows. The steps of a key
-/// are 1 to 3; a rule of step 1 is called `one` where it is first and `two` where it is second.
-#[rustfmt::skip]
-const TABLE: [(u64, u64, From, Then); 48] = [
-    (0, 0, From::Nothing,        Usual),
-    (1, 0, From::Nothing,        Is(1, "one")),
-    (0, 1, From::Nothing,        Is(1, "two")),
-    (1, 2, From::Nothing,        Is(1, "one")),
-    (2, 1, From::Nothing,        Is(1, "two")),
-    (2, 2, From::Nothing,        Is(2, "one")),
-    (1, 1, From::Nothing,        Is(1, "one")),
-    (2, 0, From::Nothing,        Is(2, "one")),
-    (0, 0, From::Option(2),      Is(2, "asked")),
-    (2, 0, From::Option(2),      Is(2, "asked")),
-    (3, 0, From::Option(2),      Is(2, "asked")),
-    (1, 0, From::Option(2),      Refused("one")),
-    (0, 1, From::Option(2),      Refused("two")),
-    (1, 2, From::Option(3),      Refused("one")),
-    (2, 1, From::Option(3),      Refused("two")),
-    (3, 2, From::Option(2),      Is(2, "asked")),
-    (0, 0, From::Variable(2),    Is(2, "asked")),
-    (2, 0, From::Variable(2),    Is(2, "asked")),
-    (3, 0, From::Variable(2),    Is(2, "asked")),
-    (1, 0, From::Variable(2),    Is(1, "one")),
-    (0, 1, From::Variable(2),    Is(1, "two")),
-    (1, 2, From::Variable(3),    Is(1, "one")),
-    (2, 1, From::Variable(3),    Is(1, "two")),
-    (3, 2, From::Variable(1),    Is(1, "asked")),
-    (0, 0, From::Forced(3),      Is(3, "asked")),
-    (1, 0, From::Forced(3),      Is(3, "asked")),
-    (0, 1, From::Forced(3),      Is(3, "asked")),
-    (1, 2, From::Forced(3),      Is(3, "asked")),
-    (2, 1, From::Forced(2),      Is(2, "asked")),
-    (3, 3, From::Forced(1),      Is(1, "asked")),
-    (0, 0, From::NamedPreset(2), Is(2, "class small")),
-    (2, 0, From::NamedPreset(2), Is(2, "class small")),
-    (3, 0, From::NamedPreset(2), Is(2, "class small")),
-    (1, 0, From::NamedPreset(2), Is(1, "one")),
-    (0, 1, From::NamedPreset(2), Is(1, "two")),
-    (1, 2, From::NamedPreset(3), Is(1, "one")),
-    (2, 1, From::NamedPreset(3), Is(1, "two")),
-    (3, 2, From::NamedPreset(1), Is(1, "class small")),
-    (3, 3, From::NamedPreset(3), Is(3, "class small")),
-    (0, 0, From::FirstPreset(2), Is(2, "class small")),
-    (2, 0, From::FirstPreset(2), Is(2, "class small")),
-    (3, 0, From::FirstPreset(2), Is(2, "class small")),
-    (1, 0, From::FirstPreset(2), Is(1, "one")),
-    (0, 1, From::FirstPreset(2), Is(1, "two")),
-    (1, 2, From::FirstPreset(3), Is(1, "one")),
-    (2, 1, From::FirstPreset(3), Is(1, "two")),
-    (3, 2, From::FirstPreset(1), Is(1, "class small")),
-    (3, 3, From::FirstPreset(3), Is(3, "class small")),
-];
-
-#[test]
-fn two_rules_by_every_key_by_every_source_give_what_the_table_says() {
-    for key in Key::ALL {
-        for row @ (one, two, from, then) in TABLE {
-            let limits = |step, line| match step {
-                0 => Max::default(),
-                step => max(key, key.value(step), line),
-            };
-            let mut rules = Rules {
-                rules: vec![rule("one", limits(one, 1)), rule("two", limits(two, 2))],
-                ..Rules::default()
-            };
-            let (mut memory, mut terms) = (AskedMemory::default(), AskedTerms::default());
-            let mut named = None;
-            match from {
-                From::Nothing => {}
-                From::Option(step) => (memory, terms) = asked(key, key.value(step), Standing::Firm),
-                From::Variable(step) => (memory, terms) = asked(key, key.value(step), Standing::Soft),
-                From::Forced(step) => (memory, terms) = asked(key, key.value(step), Standing::Forced),
-                From::NamedPreset(step) | From::FirstPreset(step) => {
-                    rules.presets.insert("small".into(), preset(key, key.value(step)));
-                    named = Some("small").filter(|_| from == From::NamedPreset(step));
-                    rules.rules[1].preset = Some("small".into()).filter(|_| named.is_none());
-                }
-            }
-            let judge = Judge::new(&rules, Class::Realtime, &alice(), named).expect("a preset that there is");
-            let judged = judge
-                .memory(&memory, CARD)
-                .and_then(|memory| Ok((memory, judge.terms(&terms)?)));
-            let context = format!("{key:?} {row:?}: {judged:?}");
-            match (then, judged) {
-                (Refused(name), Err(NotAllowed::Above { words, rule, .. })) => {
-                    assert_eq!(words, "asked", "{context}");
-                    assert!(rule.starts_with(&format!("rule {name}, max.")), "{context}");
-                }
-                (Usual, Ok((memory, terms))) => {
-                    assert_eq!(number(key, &memory, &terms), (key.usual(), String::new()), "{context}");
-                }
-                // A promise, a weight and a priority of which nothing is asked are the usual ones, lowered.
-                (Is(step, _), Ok((memory, terms))) if from == From::Nothing && key.usual() != NONE => {
-                    let (number, words) = number(key, &memory, &terms);
-                    assert_eq!(number, key.usual().min(key.value(step)), "{context}");
-                    assert_eq!(words.is_empty(), number == key.usual(), "{context}");
-                }
-                (Is(step, by), Ok((memory, terms))) => {
-                    let (number, words) = number(key, &memory, &terms);
-                    assert_eq!(number, key.value(step), "{context}");
-                    assert!(
-                        words.starts_with(by) || words.starts_with(&format!("rule {by},")),
-                        "{context}"
-                    );
-                }
-                _ => panic!("{context}"),
-            }
-        }
     }
 }
 

@@ -2,7 +2,9 @@
 //! The one function of precedence under random rule sets.
 
 use crate::rules::{CARD, HOUR, NONE, USABLE, alice, class, said, written};
-use partage_policy::{AskedMemory, AskedTerms, At, Judge, Match, Max, Pattern, Preset, Rule, Rules, Standing, Total};
+use partage_policy::{
+    AskedMemory, AskedTerms, At, Judge, Match, Max, Pattern, Per, Preset, Rule, Rules, Standing, Total,
+};
 use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
 use partage_protocol::units::GIB;
@@ -76,8 +78,9 @@ fn a_rule() -> impl Strategy<Value = Rule> {
         Some(("bob", "*")),
     ]);
     let preset = maybe(prop::sample::select(vec!["small", "batch"]));
+    let preset = (preset, prop::sample::select(Per::ALL.to_vec()));
     let totals = (a_total(), a_total());
-    (whom, preset, a_max(), any::<bool>(), totals).prop_map(|(whom, preset, max, is_strict, totals)| Rule {
+    (whom, preset, a_max(), any::<bool>(), totals).prop_map(|(whom, (preset, per), max, is_strict, totals)| Rule {
         name: "r".into(),
         at: At::default(),
         matching: whom.map_or_else(Match::default, |(user, group)| Match {
@@ -86,6 +89,7 @@ fn a_rule() -> impl Strategy<Value = Rule> {
             ..Match::default()
         }),
         preset: preset.map(str::to_owned),
+        per,
         presets: None,
         gpu: None,
         max,

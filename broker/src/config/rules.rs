@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use partage_policy::{GpuName, Match, Max, Pattern, Preset, Rule, Rules, Total, Written};
+use partage_policy::{GpuName, Match, Max, Pattern, Per, Preset, Rule, Rules, Total, Written};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, parse_amount, parse_request, parse_share};
 use partage_protocol::terms::{MAX_WEIGHT, TermError, parse_class, parse_promise, parse_time_limit, parse_weight};
@@ -160,13 +160,7 @@ pub(super) fn read_rule(
         );
         return Err(source.wrong(name.span(), "rule.name", why));
     }
-    if let Some(per) = table.per.as_ref().filter(|per| per.get_ref() != "scope") {
-        let why = match per.get_ref().as_str() {
-            word @ ("user" | "process") => format!("{word:?} is not built yet; this version knows \"scope\" alone"),
-            word => format!("{word:?} is not one of scope, user, process"),
-        };
-        return Err(source.wrong(per.span(), "rule.per", why));
-    }
+    let per = read_per(table.per.as_ref(), table.class.is_some(), source)?;
     if let Some(class) = &table.class {
         names
             .classes
@@ -188,6 +182,7 @@ pub(super) fn read_rule(
         at,
         matching: read_match(table.matching, source)?,
         preset: table.class.map(Spanned::into_inner),
+        per,
         presets,
         gpu: table.gpu.map(|list| gpus(source, list)).transpose()?,
         max: read_max(&table.max, source)?,
@@ -204,6 +199,22 @@ pub(super) fn read_rule(
         },
         is_strict: table.strict.unwrap_or(false),
     })
+}
+
+/// Whom a rule's class is for, of programs without `run`.
+fn read_per(per: Option<&Spanned<String>>, has_class: bool, source: Source<'_>) -> Result<Per, ConfigError> {
+    let Some(per) = per else { return Ok(Per::default()) };
+    let word = per.get_ref();
+    let wrong = |why: String| source.wrong(per.span(), "rule.per", why);
+    let known = Per::ALL.map(Per::word);
+    let found = Per::ALL.into_iter().find(|per| per.word() == word);
+    let found = found.ok_or_else(|| wrong(format!("{word:?} is not one of {}", known.join(", "))))?;
+    if !has_class {
+        return Err(wrong(
+            "says whom the class of this rule is for, and it has none; write class, too".to_owned(),
+        ));
+    }
+    Ok(found)
 }
 
 fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigError> {

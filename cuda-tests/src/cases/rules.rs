@@ -20,6 +20,12 @@ pub fn cases() -> Vec<Case> {
         Case::new("rules::set_raises_no_job_above_a_rule_but_by_force", set).simulated(WHY),
         Case::new("rules::no_process_of_a_job_leaves_its_rule", processes).simulated(WHY),
         Case::new("rules::without_run_a_rule_holds_whatever_the_environment", without_run).simulated(WHY),
+        Case::new("rules::a_class_for_each_process_is_each_ones_own", each_process).simulated(WHY),
+        Case::new(
+            "rules::a_scope_of_ones_own_making_gets_no_more_than_a_user_has",
+            own_scopes,
+        )
+        .simulated(WHY),
         Case::new("rules::a_rule_outlives_the_broker", broker_killed).simulated(WHY),
         Case::new("rules::a_reload_is_followed_while_programs_allocate", reloads).simulated(WHY),
     ]
@@ -257,6 +263,109 @@ fn without_run(rig: &Rig) {
         let mut client = bare(rig, variables);
         client.ready();
         takes_no_more(rig, &mut client, &format!("without run: {variables:?}"));
+    }
+}
+
+/// A class of what the rule allows elsewhere, for programs without `run`.
+fn class_per(per: &str) -> String {
+    let class = "schema = 1\n[class.small]\nmem = \"2GiB\"\n";
+    format!("{class}[[rule]]\nname = \"students\"\nclass = \"small\"\nper = \"{per}\"\n")
+}
+
+fn each_process(rig: &Rig) {
+    let host = Host::start(rig, &class_per("process"));
+    let mut clients = [bare(rig, &[]), bare(rig, &[("CUDA_DEVICE_MEMORY_LIMIT", "8g")])];
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.ready();
+        takes_no_more(rig, client, &format!("process {number}"));
+    }
+    let jobs = rig.jobs();
+    assert_eq!(jobs.len(), 2, "a job for each: {jobs:?}");
+    let (_, text) = said(rig, &["config", "show"]);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("class small per process"), "{text}");
+    // Together they have twice what a scope has: nobody dies of it, and nobody grows.
+    assert!(host.reload(&class_per("scope")));
+    for client in &mut clients {
+        assert_eq!(client.say("alloc 512 more"), "alloc 2");
+    }
+    let mut third = bare(rig, &[]);
+    third.expect("init", "init 0");
+    assert_eq!(third.say("ctx 0"), "ctx 2", "not even a context has room");
+    let why = rig.json(&["why", "j1"]).to_string();
+    assert!(
+        why.contains("rule students, class small.mem = 2GiB per scope ("),
+        "{why}"
+    );
+}
+
+/// A control group that looks like a login scope. It goes once nobody is in it any more.
+struct Scope(PathBuf);
+
+impl Scope {
+    /// One below our own group; none where we may not make one.
+    fn make(name: &str) -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+        let mount = mounts.into_iter().find(|mount| mount.join("cgroup.procs").exists())?;
+        let scope = mount
+            .join(path)
+            .join(format!("partage-{}-{name}.scope", std::process::id()));
+        std::fs::create_dir(&scope).ok()?;
+        let scope = Self(scope);
+        let enter = format!("echo $$ > {}", scope.0.join("cgroup.procs").display());
+        let status = Command::new("/bin/sh").args(["-c", &enter]).status().ok()?;
+        status.success().then_some(scope)
+    }
+
+    /// A program with the library and without `run`, in this scope.
+    fn bare(&self, rig: &Rig) -> Client {
+        let mut command = rig.command(PathBuf::from("/bin/sh"));
+        let enter = format!(
+            "echo $$ > {} && exec \"$0\" dlopen",
+            self.0.join("cgroup.procs").display()
+        );
+        command.arg("-c").arg(enter).arg(crate::artefacts::client());
+        command.env("LD_PRELOAD", built("libpartage.so"));
+        Client::start(command)
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn own_scopes(rig: &Rig) {
+    let Some(scopes) = ["one", "two"].into_iter().map(Scope::make).collect::<Option<Vec<_>>>() else {
+        return rig.note("no control group can be made here: not tried".to_owned());
+    };
+    let each_user = "schema = 1\n[[rule]]\nname = \"students\"\neach_user = { mem = \"2GiB\" }\n";
+    let host = Host::start(rig, each_user);
+    for text in [each_user.to_owned(), class_per("user")] {
+        assert!(host.reload(&text));
+        let mut clients: Vec<Client> = scopes.iter().map(|scope| scope.bare(rig)).collect();
+        clients.iter_mut().for_each(Client::ready);
+        let mut count = 0;
+        for part in [256 * MIB, 32 * MIB, MIB] {
+            // In turns, until nobody gets any more.
+            while clients.iter_mut().fold(false, |any, client| {
+                count += 1;
+                any | (client.say(&format!("alloc {part} a{count}")) == "alloc 0")
+            }) {
+                assert!(count < 10_000, "they get without end");
+            }
+        }
+        let all: u64 = clients.iter().map(|client| held(rig, client.pid())).sum();
+        assert!((MOST - 256 * MIB..=MOST).contains(&all), "{text}: {} MiB", all / MIB);
+        clients.iter_mut().for_each(Client::kill);
     }
 }
 

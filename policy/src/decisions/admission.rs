@@ -122,7 +122,7 @@ impl Policy {
             mem_text: request.mem.or_else(|| spec.shown()),
             spec,
         };
-        self.jobs.add(Job::new(record, Life::waiting(queued)));
+        self.add_job(Job::new(record, Life::waiting(queued)));
         self.queue.join(id);
     }
 

@@ -39,7 +39,7 @@ impl Policy {
             self.jobs.keep_numbers_below(ended.job.id.saturating_add(1));
             if age_ns < REMEMBER_NS {
                 let job = Job::from_remembered(ended, now_ns.saturating_add(REMEMBER_NS - age_ns));
-                self.jobs.add(job);
+                self.add_job(job);
             }
         }
         for record in adoption.jobs {
@@ -114,7 +114,7 @@ impl Policy {
             let reason = "adopted: is its first process still there?";
             self.command(Action::Watch { job: id, process }, reason);
         }
-        self.jobs.add(job);
+        self.add_job(job);
         if residence == Residence::Away && left_for.is_some() {
             self.come_back(id, now_ns);
         }

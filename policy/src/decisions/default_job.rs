@@ -3,9 +3,12 @@
 //!
 //! Processes of one user, one login scope or container and one *environment* (what their variables ask for) share a
 //! default job: every device, nothing promised, the limits that the environment gives. An environment can only lower
-//! limits, and only for its own processes: another environment gets another default job. Variables that cannot be
-//! followed never mean "no limit": of a list that names an unknown device the lowest entry holds everywhere, and what
-//! cannot be read at all leaves no memory; a note says so.
+//! limits, and only for its own processes: another environment gets another default job. A rule may give its preset to
+//! a user instead of a scope, and then scopes do not matter; or to each process, and then each whose parents are no
+//! clients has a job of its own. What the preset allows, all jobs of the scope or user have together.
+//!
+//! Variables that cannot be followed never mean "no limit": of a list that names an unknown device the lowest entry
+//! holds everywhere, and what cannot be read at all leaves no memory; a note says so.
 
 use partage_protocol::aliases::{Asked as Aliases, Variable, asked};
 use partage_protocol::job_ledger::JobLedger;
@@ -25,7 +28,7 @@ use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
 use crate::machine::Machine;
 use crate::refusal::not_allowed;
 use crate::residence::ResidenceRecord;
-use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Judge, Said};
+use crate::rules::{Asked, AskedMemory, AskedTerms, Judge, Per, Said, TotalId};
 
 /// The limit where variables cannot be read: a limit of 0 would read as none.
 const NOTHING: u64 = 1;
@@ -51,14 +54,23 @@ impl Policy {
         let scope = &attaching.membership.scope;
         let key = key(&attaching.membership);
         let facts = attaching.facts();
+        let per = self.config.rules.per(&facts);
+        let is_in_scope = |record: &JobRecord| record.default_scope.as_ref() == Some(scope);
+        let is_for_it = |record: &JobRecord| match per {
+            Per::Scope => is_in_scope(record),
+            Per::User => record.default_scope.is_some(),
+            Per::Process => false,
+        };
         let is_it = |job: &&Job| {
             job.state().takes_processes()
                 && job.record.uid == attaching.uid
-                && job.record.default_scope.as_ref() == Some(scope)
+                && is_for_it(&job.record)
                 && job.record.environment == key
                 && self.config.rules.treat_alike(&facts, &job.record.facts())
         };
-        self.jobs.values().find(is_it).map(Job::id)
+        // Of several, which other rules left behind, the one of its scope.
+        let own = self.jobs.values().filter(is_it);
+        own.min_by_key(|job| !is_in_scope(&job.record)).map(Job::id)
     }
 
     /// A process that belongs to no job gets the default class: every device, no promise.
@@ -71,7 +83,8 @@ impl Policy {
         let facts = attaching.facts();
         let judge = Judge::of_accepted(&self.config.rules, self.config.max_class, &facts, None);
         let refused = |why| not_allowed(why).message;
-        let (devices, note) = self.default_places(&attaching.membership, &facts, &judge)?;
+        let totals = self.config.rules.totals_of(&facts);
+        let (devices, note) = self.default_places(&attaching.membership, &totals, &judge)?;
         let (asked_terms, terms_note) = self.default_terms(&attaching.membership);
         let terms = judge.terms(&asked_terms).map_err(refused)?;
         let id = self.jobs.take_number();
@@ -107,7 +120,7 @@ impl Policy {
         for note in note.iter().chain(&terms_note) {
             job.note(note.clone());
         }
-        self.jobs.add(job);
+        self.add_job(job);
         for place in &devices {
             self.share_headroom(place.device, machine, now_ns);
         }
@@ -157,10 +170,10 @@ impl Policy {
     fn default_places(
         &self,
         membership: &Membership,
-        facts: &Facts,
+        totals: &[TotalId],
         judge: &Judge,
     ) -> Result<(Vec<Placement>, Option<String>), String> {
-        if let Some(why) = self.jobs_obstacle(facts) {
+        if let Some(why) = self.jobs_obstacle(totals) {
             return Err(format!("no job begins for it: the {why}"));
         }
         let mut devices: Vec<&Device> = self
@@ -206,7 +219,7 @@ impl Policy {
             place.take(memory, asked);
             places.push(place);
         }
-        self.keep_within_gpu_totals(facts, &mut places)?;
+        self.keep_within_gpu_totals(totals, &mut places)?;
         places.truncate(MAX_DEVICES.min(judge.most_gpus()));
         match refused {
             Some(why) if places.is_empty() => Err(not_allowed(why).message),

@@ -224,6 +224,7 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
+        self.note_totals(id);
         self.times.forget(id);
         self.swaps.forget(id);
         self.command(Action::ForgetJob(id), why);

@@ -82,6 +82,7 @@ impl Policy {
             });
         }
         holds.extend(self.claims_on(device, machine));
+        holds.sort_by_key(|hold| hold.job);
         let listed = processes
             .iter()
             .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
@@ -150,46 +151,63 @@ impl Policy {
             0
         };
         let has_promises = account.has_promises();
-        let bounds = self.bounds(&account);
         let on_card = |hold: &Hold| match (hold.is_burstable(), has_promises) {
             (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
             _ => hold.limit,
         };
-        let target = |hold: &Hold| {
-            let bounded = bounds.iter().filter_map(|bound| bound.target(hold.job));
-            bounded.fold(on_card(hold), u64::min)
-        };
-        for hold in account.holds.iter().filter(|hold| !hold.is_fixed) {
-            let ceiling = self.ceiling(hold).min(target(hold));
+        let targets = self.within_bounds(&account, on_card);
+        let movable = || account.holds.iter().zip(&targets).filter(|(hold, _)| !hold.is_fixed);
+        for (hold, target) in movable() {
+            let ceiling = self.ceiling(hold).min(*target);
             self.set_ceiling(hold, ceiling, machine, now_ns);
         }
         let is_overcommitted = account.is_overcommitted();
-        for hold in account.holds.iter().filter(|hold| !hold.is_fixed) {
-            let room = if has_promises || !bounds.is_empty() {
-                // Looked at again: another job may have used its slack before it could be lowered.
-                let Some(now) = self.account(device, machine) else {
-                    return;
-                };
-                // What others used before the device was overcommitted cannot be had back until they free it.
-                let kept = if hold.is_burstable() && !is_overcommitted {
-                    hold.guaranteed
-                } else {
-                    0
-                };
-                let room = match has_promises {
-                    true => now.room_now(Some(hold.job)).max(kept),
-                    false => u64::MAX,
-                };
-                let bounds = self.bounds(&now).into_iter().filter(|bound| bound.has(hold.job));
-                bounds.fold(room, |room, bound| room.min(bound.account.room_now(Some(hold.job))))
+        let is_raised = |(hold, target): &(&Hold, &u64)| is_overcommitted || **target > self.ceiling(hold);
+        let raised: Vec<(&Hold, &u64)> = movable().filter(is_raised).collect();
+        if raised.is_empty() {
+            return;
+        }
+        // Looked at again: another job may have used its slack before it could be lowered.
+        let Some(mut now) = self.account(device, machine) else {
+            return;
+        };
+        let mut bounds = self.bounds(&now);
+        for (hold, target) in raised {
+            // What others used before the device was overcommitted cannot be had back until they free it.
+            let kept = if hold.is_burstable() && !is_overcommitted {
+                hold.guaranteed
             } else {
-                u64::MAX
+                0
             };
-            let ceiling = target(hold).min(room);
+            let room = match has_promises {
+                true => now.room_now(Some(hold.job)).max(kept),
+                false => u64::MAX,
+            };
+            let shared = self.totals_of(hold.job).iter().filter_map(|id| bounds.get(id));
+            let room = shared.fold(room, |room, bound| room.min(bound.account.room_now(Some(hold.job))));
+            let ceiling = (*target).min(room);
             if ceiling > self.ceiling(hold) || is_overcommitted {
                 self.set_ceiling(hold, ceiling, machine, now_ns);
+                // Nobody but the broker grants: what this job was just granted is all that changed.
+                let granted = self.granted(hold, machine);
+                now.set_granted(hold.job, granted);
+                for id in self.totals_of(hold.job) {
+                    if let Some(bound) = bounds.get_mut(id) {
+                        bound.account.set_granted(hold.job, granted);
+                    }
+                }
             }
         }
+    }
+
+    /// What a hold's clients were granted, of one that is not fixed.
+    fn granted<M: Machine>(&self, hold: &Hold, machine: &M) -> u64 {
+        let slot = self.jobs.get(&hold.job).and_then(|job| job.slots.get(hold.slot));
+        let pages = OnSlot {
+            machine,
+            slot: hold.slot,
+        };
+        slot.map_or(0, |slot| slot.ledger.held_sum(&pages))
     }
 
     /// A burstable job needs `needed` bytes in all: takes unused ones back from the other burstable jobs of the device,
@@ -249,7 +267,7 @@ impl Policy {
     /// With whom a job shares what on a device: all that is there, where anything is promised or nothing else bounds
     /// it; and each of its totals.
     fn sharers(&self, job: JobId, account: DeviceAccount) -> Vec<(DeviceAccount, Short)> {
-        let bounds = self.bounds(&account).into_iter().filter(|bound| bound.has(job));
+        let bounds = self.bounds_of(job, &account);
         let mut all: Vec<_> = bounds.map(|bound| (bound.account, Short::Total)).collect();
         if account.has_promises() || all.is_empty() {
             all.push((account, Short::Card));

@@ -98,7 +98,7 @@ impl Policy {
             GpuChoice::Named(_) => (candidates.len(), false),
         };
         let possible = self.possible(spec, &candidates, count).map_err(Unplaced::Refused)?;
-        if let Some(reason) = self.jobs_obstacle(&spec.facts) {
+        if let Some(reason) = self.jobs_obstacle(&spec.totals) {
             return Err(Unplaced::by_total(reason, &possible));
         }
         let mut free = Vec::new();

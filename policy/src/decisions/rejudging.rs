@@ -25,9 +25,10 @@ use crate::terms::Terms;
 impl Policy {
     /// The configuration was read anew.
     pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
-        let has_totals = self.config.rules.has_totals() || new.rules.has_totals();
+        let had_totals = self.jobs.share_any();
         let is_split_anew = new.split != self.config.split;
         self.config.take(new);
+        self.note_all_totals();
         if self.config.queue.order == Order::Arrival {
             self.order_by_arrival();
         }
@@ -38,7 +39,7 @@ impl Policy {
                 self.show_terms(id, "device time is split in another way");
             }
         }
-        if has_totals {
+        if had_totals || self.jobs.share_any() {
             self.share_everywhere(machine, now_ns);
         }
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
@@ -64,11 +65,12 @@ impl Policy {
                 continue;
             }
             let record = Box::new(job.record.clone());
+            self.note_totals(id);
             self.command(Action::SaveJob(record), "its user is known");
             self.rejudge(id, machine, now_ns);
             self.rejudge_waiting(id);
         }
-        if self.config.rules.has_totals() {
+        if self.jobs.share_any() {
             self.share_everywhere(machine, now_ns);
         }
     }

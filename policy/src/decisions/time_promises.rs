@@ -17,14 +17,8 @@ use crate::terms::{Terms, part};
 impl Policy {
     /// Live jobs with a promise of this device's time, and the promise.
     pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
-        let on_it = move |job: &&Job| {
-            let is_claimed = job.claimed_target().is_some_and(|target| target.device == device);
-            job.keeps_promises() && (is_claimed || job.slot_of(device).is_some())
-        };
-        let promises = self.jobs.values().filter(on_it);
-        promises
-            .map(|job| (job, job.record.terms.promise_ppm))
-            .filter(|(_, ppm)| *ppm > 0)
+        let jobs = self.jobs.values();
+        jobs.filter_map(move |job| Some((job, job.time_promise(device)?)))
     }
 
     /// Σ of what is promised of a device's time to jobs other than `except`.

@@ -7,9 +7,12 @@
 //! counted when a job is admitted, and a promise when it is raised. A job that comes back or moves has to have room in
 //! its totals again. A total that is lowered below what is used ends nothing: no sharer grows until it holds again.
 //!
+//! Who shares a total is kept with the jobs ([`Policy::add_job`], [`Policy::note_totals`]), so that what is decided
+//! about a job costs its own totals and their sharers, however many rules and jobs there are.
+//!
 //! A request that waits for a total claims nothing of a device: only the sharers are in each other's way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -21,7 +24,7 @@ use crate::job::{Job, Placement, State};
 use crate::machine::Machine;
 use crate::request::RunSpec;
 use crate::residence::Target;
-use crate::rules::{Facts, Sharing, Written};
+use crate::rules::{Sharing, TotalId, Written};
 use crate::terms::part;
 
 /// A total of memory on one device.
@@ -31,13 +34,19 @@ pub(crate) struct Bound {
     pub(crate) account: DeviceAccount,
     /// `rule students, each_user.mem = 24GiB (…)`.
     pub(crate) words: String,
-    /// Whose; none for everybody's.
-    uid: Option<u32>,
+    /// What each sharer may have while nobody asks, beside what is kept for it: an even part of the rest.
+    slack: u64,
 }
 
 impl Bound {
+    fn new(account: DeviceAccount, words: String) -> Self {
+        let sharers = account.holds.iter().filter(|hold| hold.is_burstable()).count() as u64;
+        let slack = account.room(None) / sharers.max(1);
+        Self { account, words, slack }
+    }
+
     fn hold(&self, job: JobId) -> Option<&Hold> {
-        self.account.holds.iter().find(|hold| hold.job == job)
+        self.account.holds_of(job).first()
     }
 
     /// Does this job share it?
@@ -48,10 +57,8 @@ impl Bound {
     /// How far a sharer's ceiling may reach while nobody asks: what is kept for it, and an even part of the rest.
     pub(crate) fn target(&self, job: JobId) -> Option<u64> {
         let hold = self.hold(job)?;
-        let sharers = self.account.holds.iter().filter(|hold| hold.is_burstable()).count() as u64;
-        let slack = self.account.room(None) / sharers.max(1);
         Some(if hold.is_burstable() {
-            hold.kept().saturating_add(slack).min(hold.limit)
+            hold.kept().saturating_add(self.slack).min(hold.limit)
         } else {
             hold.limit
         })
@@ -85,63 +92,87 @@ impl GpuTotal {
 }
 
 impl Policy {
-    fn shares(&self, job: &Job, sharing: &Sharing<'_>) -> bool {
-        match &job.record.asked.facts {
-            Some(facts) => sharing.counts(facts),
-            None => sharing.counts(&job.record.facts()),
+    /// A job that is new here, with the totals that it shares.
+    pub(crate) fn add_job(&mut self, job: Job) {
+        let totals = self.totals_now(&job);
+        self.jobs.add(job, totals);
+    }
+
+    /// A job's facts, or whether it may hold anything, may be others than before.
+    pub(crate) fn note_totals(&mut self, id: JobId) {
+        let totals = self.jobs.get(&id).map(|job| self.totals_now(job));
+        self.jobs.set_totals(id, totals.unwrap_or_default());
+    }
+
+    /// The rules are others than before.
+    pub(crate) fn note_all_totals(&mut self) {
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.note_totals(id);
         }
     }
 
-    fn bound(&self, sharing: &Sharing<'_>, usable: u64, account: &DeviceAccount) -> Option<Bound> {
-        let mem = sharing.total.mem.as_ref()?;
-        let is_of_sharer = |hold: &&Hold| {
-            let job = self.jobs.get(&hold.job);
-            job.is_some_and(|job| self.shares(job, sharing))
+    fn totals_now(&self, job: &Job) -> Vec<TotalId> {
+        if job.state() == State::Ended {
+            return Vec::new();
+        }
+        self.config.rules.totals_of(&job.record.facts())
+    }
+
+    /// The totals with these names, in their order.
+    fn sharings<'a>(&'a self, totals: &'a [TotalId]) -> impl Iterator<Item = (&'a TotalId, Sharing<'a>)> {
+        let rules = &self.config.rules;
+        totals.iter().filter_map(|id| Some((id, rules.sharing(id)?)))
+    }
+
+    /// The totals that a job shares.
+    pub(crate) fn totals_of(&self, job: JobId) -> &[TotalId] {
+        self.jobs.get(&job).map_or(&[], |job| &job.totals)
+    }
+
+    fn bound(&self, id: &TotalId, sharing: &Sharing<'_>, account: &DeviceAccount) -> Option<Bound> {
+        let mem = sharing.mem?;
+        let holds = self.jobs.sharers(id).flat_map(|job| account.holds_of(job));
+        let part = account.part(holds.copied().collect(), mem.value.on(account.usable));
+        Some(Bound::new(part, sharing.words("mem", mem)))
+    }
+
+    /// The totals of memory that jobs on a device share.
+    pub(crate) fn bounds(&self, account: &DeviceAccount) -> BTreeMap<TotalId, Bound> {
+        let ids: BTreeSet<&TotalId> = account.holds.iter().flat_map(|hold| self.totals_of(hold.job)).collect();
+        let bound = |id: &TotalId| Some((id.clone(), self.bound(id, &self.config.rules.sharing(id)?, account)?));
+        ids.into_iter().filter_map(bound).collect()
+    }
+
+    /// How far each hold's ceiling may reach while nobody asks: as the card allows it, and within its totals.
+    pub(crate) fn within_bounds(&self, account: &DeviceAccount, on_card: impl Fn(&Hold) -> u64) -> Vec<u64> {
+        let bounds = self.bounds(account);
+        let target = |hold: &Hold| {
+            let shared = self.totals_of(hold.job).iter().filter_map(|id| bounds.get(id));
+            shared
+                .filter_map(|bound| bound.target(hold.job))
+                .fold(on_card(hold), u64::min)
         };
-        let holds = account.holds.iter().filter(is_of_sharer).copied().collect();
-        Some(Bound {
-            account: account.part(holds, mem.value.on(usable)),
-            words: sharing.words("mem", mem),
-            uid: sharing.uid,
-        })
+        account.holds.iter().map(target).collect()
     }
 
-    /// The totals of memory that jobs on a device share, each once.
-    pub(crate) fn bounds(&self, account: &DeviceAccount) -> Vec<Bound> {
-        let mut found: Vec<Bound> = Vec::new();
-        if !self.config.rules.has_totals() {
-            return found;
-        }
-        for job in account.holds.iter().filter_map(|hold| self.jobs.get(&hold.job)) {
-            let facts = job.record.facts();
-            for sharing in self.config.rules.sharings(&facts) {
-                let Some(mem) = &sharing.total.mem else { continue };
-                let words = sharing.words("mem", mem);
-                let is_it = |other: &Bound| other.words == words && other.uid == sharing.uid;
-                if !found.iter().any(is_it) {
-                    found.extend(self.bound(&sharing, account.usable, account));
-                }
-            }
-        }
-        found
+    /// Of those the ones that a job shares, in the order of the file.
+    pub(crate) fn bounds_of<'a>(&'a self, job: JobId, account: &'a DeviceAccount) -> impl Iterator<Item = Bound> + 'a {
+        let sharings = self.sharings(self.totals_of(job));
+        let bounds = sharings.filter_map(|(id, sharing)| self.bound(id, &sharing, account));
+        bounds.filter(move |bound| bound.has(job))
     }
 
     /// Of those that a job shares, the one that leaves it least.
     pub(crate) fn tightest_bound<M: Machine>(&self, job: JobId, device: DeviceUuid, machine: &M) -> Option<Bound> {
         let account = self.account(device, machine)?;
-        let mine = self.bounds(&account).into_iter().filter(|bound| bound.has(job));
+        let mine = self.bounds_of(job, &account);
         mine.min_by_key(|bound| bound.account.room(Some(job)))
     }
 
     /// Is everything that a job and those who share a total with it could hold on a device within what may be promised?
     pub(crate) fn is_kept<M: Machine>(&self, job: JobId, device: DeviceUuid, machine: &M) -> bool {
         self.account(device, machine).is_some_and(|account| {
-            let bounds = self.bounds(&account);
-            account.is_within()
-                && bounds
-                    .iter()
-                    .filter(|bound| bound.has(job))
-                    .all(|bound| bound.account.is_within())
+            account.is_within() && self.bounds_of(job, &account).all(|bound| bound.account.is_within())
         })
     }
 
@@ -156,7 +187,7 @@ impl Policy {
             return (0, None);
         };
         let mut left = (account.promisable(Some(job)), None);
-        for bound in self.bounds(&account).into_iter().filter(|bound| bound.has(job)) {
+        for bound in self.bounds_of(job, &account) {
             let here = bound.account.promisable(Some(job));
             if here <= left.0 {
                 left = (here, Some(bound.words));
@@ -169,8 +200,8 @@ impl Policy {
     pub(crate) fn total_obstacle(&self, spec: &RunSpec, request: u64, device: &Device, site: &Site) -> Option<String> {
         let account = site.account.as_ref()?;
         let index = device.seen.index;
-        self.config.rules.sharings(&spec.facts).find_map(|sharing| {
-            let bound = self.bound(&sharing, account.usable, account);
+        self.sharings(&spec.totals).find_map(|(id, sharing)| {
+            let bound = self.bound(id, &sharing, account);
             if let Some(bound) = bound.filter(|bound| request > bound.account.promisable(None)) {
                 let (left, held) = (bound.account.promisable(None), held_text(&bound.account));
                 return Some(format!(
@@ -180,17 +211,23 @@ impl Policy {
                 ));
             }
             let promise = u64::from(spec.terms.promise_ppm);
-            let (left, words) = self.time_of_total(&sharing, device.seen.uuid, None)?;
+            let (left, words) = self.time_of_total(id, &sharing, device.seen.uuid, None)?;
             (promise > left).then(|| format!("{words} leaves {} of the time of GPU {index}", part(left)))
         })
     }
 
     /// What a total leaves of a device's time beside the promises of its sharers, and its words.
-    fn time_of_total(&self, sharing: &Sharing<'_>, device: DeviceUuid, except: Option<JobId>) -> Option<(u64, String)> {
-        let most: &Written<u32> = sharing.total.compute_promise.as_ref()?;
-        let promises = self.time_promises(device);
-        let of_sharers = promises.filter(|(job, _)| Some(job.id()) != except && self.shares(job, sharing));
-        let promised: u64 = of_sharers.map(|(_, ppm)| u64::from(ppm)).sum();
+    fn time_of_total(
+        &self,
+        id: &TotalId,
+        sharing: &Sharing<'_>,
+        device: DeviceUuid,
+        except: Option<JobId>,
+    ) -> Option<(u64, String)> {
+        let most: &Written<u32> = sharing.compute_promise?;
+        let others = self.jobs.sharers(id).filter(|job| Some(*job) != except);
+        let jobs = others.filter_map(|job| self.jobs.get(&job));
+        let promised: u64 = jobs.filter_map(|job| job.time_promise(device)).map(u64::from).sum();
         Some((
             u64::from(most.value).saturating_sub(promised),
             sharing.words("compute", most),
@@ -199,13 +236,18 @@ impl Policy {
 
     /// Why a live job cannot be promised so much of a device's time, if a total is why.
     pub(crate) fn time_total_bars(&self, job: &Job, device: DeviceUuid, ppm: u32) -> Option<String> {
-        let facts = job.record.facts();
-        let mut sharings = self.config.rules.sharings(&facts);
-        sharings.find_map(|sharing| self.time_of_total_bars(&sharing, job, device, ppm))
+        let mut sharings = self.sharings(&job.totals);
+        sharings.find_map(|(id, sharing)| self.time_of_total_bars(id, &sharing, (job, ppm), device))
     }
 
-    fn time_of_total_bars(&self, sharing: &Sharing<'_>, job: &Job, device: DeviceUuid, ppm: u32) -> Option<String> {
-        let (left, words) = self.time_of_total(sharing, device, Some(job.id()))?;
+    fn time_of_total_bars(
+        &self,
+        id: &TotalId,
+        sharing: &Sharing<'_>,
+        (job, ppm): (&Job, u32),
+        device: DeviceUuid,
+    ) -> Option<String> {
+        let (left, words) = self.time_of_total(id, sharing, device, Some(job.id()))?;
         let (is_more, gpu) = (u64::from(ppm) > left, self.gpu(device));
         is_more.then(|| format!("{words} leaves {} of the time of {gpu} for it", part(left)))
     }
@@ -219,9 +261,9 @@ impl Policy {
         (needed, request): (u64, u64),
         account: &DeviceAccount,
     ) -> Option<String> {
-        let (facts, gpu) = (job.record.facts(), self.gpu(device));
-        self.config.rules.sharings(&facts).find_map(|sharing| {
-            if let Some(mut bound) = self.bound(&sharing, account.usable, account) {
+        let gpu = self.gpu(device);
+        self.sharings(&job.totals).find_map(|(id, sharing)| {
+            if let Some(mut bound) = self.bound(id, &sharing, account) {
                 bound.account.holds.retain(|hold| hold.job != job.id());
                 let left = bound.account.left_for(None, (needed, request));
                 if needed.min(bound.account.usable) > left {
@@ -229,9 +271,8 @@ impl Policy {
                     return Some(format!("{} leaves {left} on {gpu} for it{held}", bound.words));
                 }
             }
-            let most = sharing.total.compute_promise.as_ref()?.value;
-            let ppm = job.record.terms.promise_ppm.min(most);
-            self.time_of_total_bars(&sharing, job, device, ppm)
+            let ppm = job.record.terms.promise_ppm.min(sharing.compute_promise?.value);
+            self.time_of_total_bars(id, &sharing, (job, ppm), device)
         })
     }
 
@@ -239,21 +280,21 @@ impl Policy {
     /// makes room for the other.
     pub(crate) fn gpu_total_bars(&self, job: &Job, target: Target) -> Option<String> {
         let from = job.record.devices.get(target.slot)?.device;
-        let totals = self.gpu_totals(&job.record.facts(), Some((job.id(), target.slot)));
+        let totals = self.gpu_totals(&job.totals, Some((job.id(), target.slot)));
         let is_full = |total: &&GpuTotal| total.held.contains(&from) && !total.allows(target.device, &[]);
         totals.iter().find(is_full).map(|total| total.text(self))
     }
 
-    fn running<'a>(&'a self, sharing: &'a Sharing<'_>) -> impl Iterator<Item = &'a Job> {
-        let running = self.jobs.values().filter(|job| job.state() == State::Running);
-        running.filter(|job| self.shares(job, sharing))
+    fn running<'a>(&'a self, id: &'a TotalId) -> impl Iterator<Item = &'a Job> {
+        let jobs = self.jobs.sharers(id).filter_map(|job| self.jobs.get(&job));
+        jobs.filter(|job| job.state() == State::Running)
     }
 
-    /// Why no more jobs with these facts may run, if a total is why.
-    pub(crate) fn jobs_obstacle(&self, facts: &Facts) -> Option<String> {
-        self.config.rules.sharings(facts).find_map(|sharing| {
-            let most = sharing.total.jobs.as_ref()?;
-            let running: Vec<String> = self.running(&sharing).map(|job| job.id().to_string()).collect();
+    /// Why no more jobs that share these totals may run, if one of them is why.
+    pub(crate) fn jobs_obstacle(&self, totals: &[TotalId]) -> Option<String> {
+        self.sharings(totals).find_map(|(id, sharing)| {
+            let most = sharing.jobs?;
+            let running: Vec<String> = self.running(id).map(|job| job.id().to_string()).collect();
             let is_full = running.len() >= most.value;
             is_full.then(|| {
                 format!(
@@ -266,8 +307,8 @@ impl Policy {
         })
     }
 
-    /// The totals of GPUs that jobs with these facts share, without the slot that is to have another one.
-    pub(crate) fn gpu_totals(&self, facts: &Facts, moving: Option<(JobId, usize)>) -> Vec<GpuTotal> {
+    /// Of these totals those of GPUs, without the slot that is to have another one.
+    pub(crate) fn gpu_totals(&self, totals: &[TotalId], moving: Option<(JobId, usize)>) -> Vec<GpuTotal> {
         let claimed = |job: &Job| {
             let target = job.claimed_target()?;
             (moving != Some((job.id(), target.slot))).then_some(target.device)
@@ -277,25 +318,24 @@ impl Policy {
             let staying = places.filter(|(slot, _)| moving != Some((job.id(), *slot)));
             staying.map(|(_, place)| place.device).chain(claimed(job)).collect()
         };
-        let sharings = self.config.rules.sharings(facts);
-        let total = |sharing: Sharing<'_>| {
-            let most = sharing.total.gpus.as_ref()?;
+        let total = |(id, sharing): (&TotalId, Sharing<'_>)| {
+            let most = sharing.gpus?;
             Some(GpuTotal {
-                held: self.running(&sharing).flat_map(devices).collect(),
+                held: self.running(id).flat_map(devices).collect(),
                 most: most.value,
-                is_moving: self.running(&sharing).any(|job| claimed(job).is_some()),
+                is_moving: self.running(id).any(|job| claimed(job).is_some()),
                 words: sharing.words("gpus", most),
             })
         };
-        sharings.filter_map(total).collect()
+        self.sharings(totals).filter_map(total).collect()
     }
 
     /// Of the GPUs of a job that does not wait, those that totals allow.
     ///
     /// # Errors
     /// There is none: which total, in words.
-    pub(crate) fn keep_within_gpu_totals(&self, facts: &Facts, places: &mut Vec<Placement>) -> Result<(), String> {
-        let totals = self.gpu_totals(facts, None);
+    pub(crate) fn keep_within_gpu_totals(&self, totals: &[TotalId], places: &mut Vec<Placement>) -> Result<(), String> {
+        let totals = self.gpu_totals(totals, None);
         let (mut chosen, mut full) = (Vec::new(), None);
         places.retain(|place| {
             let bars = totals.iter().find(|total| !total.allows(place.device, &chosen));
@@ -318,7 +358,7 @@ impl Policy {
             let Some(account) = self.account(place.device, machine) else {
                 continue;
             };
-            for bound in self.bounds(&account).into_iter().filter(|bound| bound.has(job.id())) {
+            for bound in self.bounds_of(job.id(), &account) {
                 let holds = bound.account.holds.iter();
                 let used = holds.fold(0, |sum: u64, hold| sum.saturating_add(hold.used));
                 let held = held_text(&bound.account);

@@ -69,6 +69,7 @@ pub(crate) struct DeviceAccount {
     pub usable: u64,
     /// What may be promised: `usable`, or more where the configuration overcommits.
     pub capacity: u64,
+    /// In the order of the jobs' numbers.
     pub holds: Vec<Hold>,
     /// Listed processes that are no client: pid and bytes.
     pub processes: Vec<(u32, u64)>,
@@ -81,6 +82,23 @@ impl DeviceAccount {
         self.processes
             .iter()
             .fold(self.unexplained, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// What a job holds here, or claims. Holds stand in the order of the jobs' numbers.
+    pub(crate) fn holds_of(&self, job: JobId) -> &[Hold] {
+        let from = self.holds.partition_point(|hold| hold.job < job);
+        let to = self.holds.partition_point(|hold| hold.job <= job);
+        &self.holds[from..to]
+    }
+
+    /// A job was granted so much, and nothing else changed.
+    pub(crate) fn set_granted(&mut self, job: JobId, granted: u64) {
+        let from = self.holds.partition_point(|hold| hold.job < job);
+        for hold in self.holds[from..].iter_mut().take_while(|hold| hold.job == job) {
+            if !hold.is_fixed {
+                hold.granted = granted;
+            }
+        }
     }
 
     /// An account over some of its holds, as if they had a device of that size to themselves. Only what is granted

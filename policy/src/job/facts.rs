@@ -15,7 +15,7 @@ use super::slot::Slot;
 use crate::caller::{Process, Ticket};
 use crate::machine::{Machine, OnSlot};
 use crate::residence::Mark;
-use crate::rules::AskedTerms;
+use crate::rules::{AskedTerms, TotalId};
 use crate::terms::Terms;
 
 /// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
@@ -48,6 +48,9 @@ pub(crate) struct Job(Facts);
 pub(crate) struct Facts {
     pub record: JobRecord,
     pub life: Life,
+    /// The totals that it shares by the rules of today, in the order of the file; none of a job that ended. `Jobs`
+    /// keeps it, with who shares each.
+    pub totals: Vec<TotalId>,
     pub slots: Vec<Slot>,
     pub clients: BTreeSet<ClientId>,
     pub is_first_alive: bool,
@@ -85,6 +88,7 @@ impl Job {
         Self(Facts {
             record,
             life,
+            totals: Vec::new(),
             slots: Vec::new(),
             clients: BTreeSet::new(),
             is_first_alive,
@@ -190,6 +194,11 @@ impl Job {
     /// Its place in the queue, to be changed.
     pub(crate) fn queued_mut(&mut self) -> Option<&mut Queued> {
         self.0.life.queued_mut()
+    }
+
+    /// It shares these totals; answers those that it shared. For `Jobs`, which keeps who shares each.
+    pub(super) fn replace_totals(&mut self, totals: Vec<TotalId>) -> Vec<TotalId> {
+        std::mem::replace(&mut self.0.totals, totals)
     }
 
     /// It has these slots; of a default job, which begins with them.

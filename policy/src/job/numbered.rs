@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All jobs that are known, and the number that the next one gets.
+//! All jobs that are known, who shares a total with whom, and the number that the next one gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use partage_protocol::units::JobId;
 
 use super::facts::Job;
+use crate::rules::TotalId;
 
 /// Every job that is known, by its number. Everybody reads them; what changes them is a method.
+///
+/// Invariant: a job is among a total's sharers exactly where the total is among the job's totals.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Jobs {
     by_number: BTreeMap<JobId, Job>,
+    /// So that what is decided about a job looks at the jobs that share a total with it, and not at all of them.
+    sharers: BTreeMap<TotalId, BTreeSet<JobId>>,
     /// No job has had this number, nor a greater one.
     next: u64,
 }
@@ -29,6 +34,7 @@ impl Jobs {
     pub(crate) fn new(first: u64) -> Self {
         Self {
             by_number: BTreeMap::new(),
+            sharers: BTreeMap::new(),
             next: first.max(1),
         }
     }
@@ -45,16 +51,45 @@ impl Jobs {
         self.next = self.next.max(next);
     }
 
-    /// Adds a job, which takes its number.
-    pub(crate) fn add(&mut self, job: Job) {
+    /// Adds a job, which takes its number and shares these totals.
+    pub(crate) fn add(&mut self, job: Job, totals: Vec<TotalId>) {
         let id = job.id();
         self.keep_numbers_below(id.0.saturating_add(1));
+        self.forget(id);
         self.by_number.insert(id, job);
+        self.set_totals(id, totals);
     }
 
     /// Forgets a job, and answers it.
     pub(crate) fn forget(&mut self, id: JobId) -> Option<Job> {
+        self.set_totals(id, Vec::new());
         self.by_number.remove(&id)
+    }
+
+    /// A job shares these totals from now on.
+    pub(crate) fn set_totals(&mut self, id: JobId, totals: Vec<TotalId>) {
+        let Some(job) = self.by_number.get_mut(&id) else { return };
+        for total in job.replace_totals(totals.clone()) {
+            if let Some(sharers) = self.sharers.get_mut(&total) {
+                sharers.remove(&id);
+                if sharers.is_empty() {
+                    self.sharers.remove(&total);
+                }
+            }
+        }
+        for total in totals {
+            self.sharers.entry(total).or_default().insert(id);
+        }
+    }
+
+    /// Who shares a total, those that wait among them; by number.
+    pub(crate) fn sharers(&self, total: &TotalId) -> impl Iterator<Item = JobId> + '_ {
+        self.sharers.get(total).into_iter().flatten().copied()
+    }
+
+    /// Does any job share a total?
+    pub(crate) fn share_any(&self) -> bool {
+        !self.sharers.is_empty()
     }
 
     /// One of them, to be changed.

@@ -186,7 +186,10 @@ impl JobRecord {
             cgroup: self.cgroup.clone().unwrap_or_default(),
             ..Facts::default()
         };
-        self.asked.facts.clone().unwrap_or_else(recorded)
+        Facts {
+            scope: self.default_scope.clone(),
+            ..self.asked.facts.clone().unwrap_or_else(recorded)
+        }
     }
 
     /// What was asked of devices' time.

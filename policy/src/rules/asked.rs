@@ -258,6 +258,10 @@ pub struct Facts {
     pub program: String,
     /// An administrator asked for the job: `[time] max_class` does not bind it.
     pub is_admin: bool,
+    /// The login scope or container of a process without `run`; none for a job of `run`. The job's record has it once,
+    /// as `default_scope`.
+    #[serde(skip)]
+    pub scope: Option<String>,
 }
 
 impl Asked {

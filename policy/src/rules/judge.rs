@@ -95,7 +95,7 @@ impl Judge {
     pub fn new(rules: &Rules, max_class: Class, facts: &Facts, named: Option<&str>) -> Result<Self, NotAllowed> {
         let preset = match named {
             Some(name) => Some(rules.named(name, facts)?),
-            None => rules.matching(facts).find_map(|rule| rule.preset.as_deref()),
+            None => rules.default_rule(facts).and_then(|rule| rule.preset.as_deref()),
         };
         let mut judge = Self {
             preset: preset.and_then(|name| rules.presets.get(name)).cloned(),
@@ -111,6 +111,12 @@ impl Judge {
         for rule in rules.matching(facts) {
             judge.caps.add(rule);
             judge.is_strict |= rule.is_strict;
+        }
+        // A process without `run` asks for nothing that could be refused: what its environment says only lowers.
+        if let (Some(preset), true) = (&judge.preset, facts.scope.is_some())
+            && let Some(rule) = rules.default_rule(facts)
+        {
+            judge.caps.add_preset(rule, preset);
         }
         Ok(judge)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Presets and rules in words, for `config show`; and what is worth a warning, for `config check`.
 
-use super::{Facts, Match, Max, Pattern, Preset, Rule, Rules, Written};
+use super::{Facts, Match, Max, Pattern, Per, Preset, Rule, Rules, Written};
 
 impl Rules {
     /// A line for each preset and rule; with facts, for the rules that match them and the preset that follows.
@@ -77,7 +77,10 @@ fn rule_line(rule: &Rule) -> String {
     ];
     let numbers: Vec<String> = numbers.into_iter().flatten().collect();
     let mut parts = vec![whom(&rule.matching)];
-    parts.extend(rule.preset.as_ref().map(|name| format!("class {name}")));
+    parts.extend(rule.preset.as_ref().map(|name| match rule.per {
+        Per::Scope => format!("class {name}"),
+        per => format!("class {name} per {}", per.word()),
+    }));
     parts.extend(rule.presets.as_ref().map(|list| format!("classes {}", list.text)));
     parts.extend(rule.gpu.as_ref().map(|list| format!("gpu {}", list.text)));
     if !numbers.is_empty() {

@@ -11,6 +11,10 @@ impl Pattern {
     /// Is this what it stands for? In time that is linear in both lengths' product, whatever the pattern.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
+        // Most are plain names, and a reload asks each of them about each job.
+        if !self.0.contains(['*', '?']) {
+            return self.0 == text;
+        }
         let pattern: Vec<char> = self.0.chars().collect();
         let text: Vec<char> = text.chars().collect();
         let (mut at, mut place) = (0, 0);
@@ -60,7 +64,7 @@ impl Match {
         let has = |patterns: &Option<Vec<Pattern>>, fits: &dyn Fn(&Pattern) -> bool| {
             patterns.as_ref().is_none_or(|patterns| patterns.iter().any(fits))
         };
-        let uid = facts.uid.to_string();
+        let uid = self.user.as_ref().map(|_| facts.uid.to_string()).unwrap_or_default();
         has(&self.user, &|pattern| {
             pattern.matches(&facts.user) || pattern.matches(&uid)
         }) && has(&self.group, &|pattern| {
@@ -127,6 +131,7 @@ mod tests {
             cgroup: "/user.slice/user-1000.slice/session-4.scope".into(),
             program: "python3.11".into(),
             is_admin: false,
+            scope: None,
         };
         let list = |texts: &[&str]| Some(texts.iter().map(|text| Pattern((*text).to_owned())).collect::<Vec<_>>());
         let mut matching = Match::default();

@@ -1,30 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Totals: what several jobs may have together, all that a rule is about or those of one user among them.
+//! Totals: what several jobs may have together. All that a rule is about, those of one user among them, and the jobs of
+//! processes without `run` to which it gives a preset.
 
-use super::{Facts, Rule, Rules, Total, Written};
+use partage_protocol::size::Amount;
 
-/// A total and who shares it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sharing<'a> {
-    rule: &'a Rule,
-    /// `each_user`, `together`.
-    key: &'static str,
-    /// The total.
-    pub(crate) total: &'a Total,
-    /// Of whom; none for all that the rule is about.
-    pub(crate) uid: Option<u32>,
+use super::{Facts, Per, Preset, Rule, Rules, Total, Written};
+
+/// Tells totals apart while the rules are the same, in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TotalId {
+    /// The rule's place among the rules.
+    rule: usize,
+    of: Of,
+    whose: Whose,
 }
 
-impl Sharing<'_> {
-    /// Does a job with these facts share it?
-    pub(crate) fn counts(&self, facts: &Facts) -> bool {
-        self.uid.is_none_or(|uid| uid == facts.uid) && self.rule.matching.holds(facts)
+/// Which of a rule's totals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    /// The preset of processes without `run`.
+    Preset,
+    EachUser,
+    Together,
+}
+
+/// Who shares it, of those about whom the rule is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    Everybody,
+    User(u32),
+    Scope(String),
+}
+
+/// A total's numbers, and the words for each.
+#[derive(Clone, Debug)]
+pub(crate) struct Sharing<'a> {
+    rule: &'a Rule,
+    /// `each_user`, `together`, `class small`.
+    key: String,
+    /// `scope`, `user`: whom a preset is for; empty for other totals.
+    per: &'static str,
+    /// Memory: Σ L + Σ O of the jobs, per GPU.
+    pub(crate) mem: Option<&'a Written<Amount>>,
+    /// Promised time of a GPU, in millionths.
+    pub(crate) compute_promise: Option<&'a Written<u32>>,
+    /// How many GPUs they are on.
+    pub(crate) gpus: Option<&'a Written<usize>>,
+    /// How many of them run.
+    pub(crate) jobs: Option<&'a Written<usize>>,
+}
+
+impl<'a> Sharing<'a> {
+    fn of(rule: &'a Rule, key: &str, total: &'a Total) -> Self {
+        Self {
+            rule,
+            key: key.to_owned(),
+            per: "",
+            mem: total.mem.as_ref(),
+            compute_promise: total.compute_promise.as_ref(),
+            gpus: total.gpus.as_ref(),
+            jobs: total.jobs.as_ref(),
+        }
     }
 
-    /// `rule students, each_user.mem = 24GiB (/etc/partage/partage.toml:12)`.
+    fn of_preset(rule: &'a Rule, preset: &'a Preset) -> Self {
+        Self {
+            rule,
+            key: format!("class {}", preset.name),
+            per: rule.per.word(),
+            mem: preset.mem.as_ref(),
+            compute_promise: preset.compute_promise.as_ref(),
+            gpus: None,
+            jobs: None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.mem.is_none() && self.compute_promise.is_none() && self.gpus.is_none() && self.jobs.is_none()
+    }
+
+    /// `rule students, each_user.mem = 24GiB (/etc/partage/partage.toml:12)`,
+    /// `rule students, class small.mem = 8GiB per scope (/etc/partage/partage.toml:3)`.
     pub(crate) fn words<T>(&self, key: &str, written: &Written<T>) -> String {
         let Self { rule, key: of, .. } = self;
-        format!("rule {}, {of}.{key} = {} ({})", rule.name, written.text, written.at)
+        let per = match self.per {
+            "" => String::new(),
+            per => format!(" per {per}"),
+        };
+        format!(
+            "rule {}, {of}.{key} = {}{per} ({})",
+            rule.name, written.text, written.at
+        )
     }
 }
 
@@ -36,25 +102,48 @@ impl Rule {
 }
 
 impl Rules {
-    /// Does any rule have a total?
-    pub(crate) fn has_totals(&self) -> bool {
-        let is_there = |rule: &Rule| rule.totals().iter().any(|(_, total)| !total.is_empty());
-        self.rules.iter().any(is_there)
+    /// The totals that a job with these facts shares, in the order of the file.
+    pub(crate) fn totals_of(&self, facts: &Facts) -> Vec<TotalId> {
+        let mut found = Vec::new();
+        let mut has_preset = facts.scope.is_none();
+        for (place, rule) in self.rules.iter().enumerate() {
+            let gives_preset = !has_preset && rule.preset.is_some();
+            let has_totals = rule.totals().iter().any(|(_, total)| !total.is_empty());
+            if !(gives_preset || has_totals) || !rule.matching.holds(facts) {
+                continue;
+            }
+            let mut add = |of, whose| {
+                let id = TotalId { rule: place, of, whose };
+                let is_there = self.sharing(&id).is_some_and(|sharing| !sharing.is_empty());
+                found.extend(is_there.then_some(id));
+            };
+            if gives_preset {
+                has_preset = true;
+                match (rule.per, &facts.scope) {
+                    (Per::Scope, Some(scope)) => add(Of::Preset, Whose::Scope(scope.clone())),
+                    (Per::User, _) => add(Of::Preset, Whose::User(facts.uid)),
+                    // Each of its jobs is alone, and has no more than the preset (`Caps::add_preset`).
+                    _ => {}
+                }
+            }
+            add(Of::EachUser, Whose::User(facts.uid));
+            add(Of::Together, Whose::Everybody);
+        }
+        found
     }
 
-    /// The totals that a job with these facts shares, in the order of the file.
-    pub(crate) fn sharings<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = Sharing<'a>> {
-        let with_totals = |rule: &&Rule| rule.totals().iter().any(|(_, total)| !total.is_empty());
-        let rules = self.rules.iter().filter(with_totals);
-        let rules = rules.filter(|rule| rule.matching.holds(facts));
-        rules.flat_map(move |rule| {
-            let sharing = move |(key, total): (&'static str, &'a Total)| Sharing {
-                rule,
-                key,
-                total,
-                uid: (key == "each_user").then_some(facts.uid),
-            };
-            rule.totals().map(sharing)
+    /// The numbers of a total; none of one that other rules had.
+    pub(crate) fn sharing(&self, id: &TotalId) -> Option<Sharing<'_>> {
+        let rule = self.rules.get(id.rule)?;
+        Some(match id.of {
+            Of::Preset => Sharing::of_preset(rule, self.presets.get(rule.preset.as_ref()?)?),
+            Of::EachUser => Sharing::of(rule, "each_user", &rule.each_user),
+            Of::Together => Sharing::of(rule, "together", &rule.together),
         })
+    }
+
+    /// Whom the preset of a process without `run` is for.
+    pub(crate) fn per(&self, facts: &Facts) -> Per {
+        self.default_rule(facts).map_or_else(Per::default, |rule| rule.per)
     }
 }

@@ -189,7 +189,7 @@ const BAD: [(&str, &str); 52] = [
     ),
     (
         "[[rule]]\nname = \"a\"\nper = \"user\"",
-        "line 4, column 7: rule.per: \"user\" is not built yet; this version knows \"scope\" alone",
+        "line 4, column 7: rule.per: says whom the class of this rule is for, and it has none; write class, too",
     ),
     (
         "[[rule]]\nname = \"a\"\nper = \"job\"",
@@ -261,7 +261,7 @@ fn what_the_order_gives_is_read_and_later_files_add_rules_and_replace_numbers() 
                 [[rule]]\nname = \"students\"\nmatch = { group = [\"students\", \"guest*\"], user = \"*\" }\n\
                 class = \"small\"\nclasses = [\"small\", \"batch\"]\ngpu = [0, \"GPU-1a2b\"]\n\
                 max = { mem = \"16GiB\", compute_max = \"80%\", weight = 200, priority = \"normal\", gpus = 1 }\n\
-                per = \"scope\"\nstrict = true\n";
+                per = \"user\"\nstrict = true\n";
     let site = "schema = 1\n[class.batch]\npriority = \"low\"\n[class.small]\nmem = \"4GiB\"\n\
                 [[rule]]\nname = \"all\"\nmax = { time_limit = \"24h\", compute = \"0%\" }\n";
     let texts = [
@@ -297,8 +297,9 @@ fn what_the_order_gives_is_read_and_later_files_add_rules_and_replace_numbers() 
     let lines = rules.lines(None);
     assert_eq!(
         lines[2],
-        "rule students (p.toml:7): user *, group students or guest*; class small; classes [\"small\", \"batch\"]; gpu \
-         [0, \"GPU-1a2b\"]; at most mem = 16GiB, compute_max = 80%, weight = 200, priority = normal, gpus = 1; strict"
+        "rule students (p.toml:7): user *, group students or guest*; class small per user; classes \
+         [\"small\", \"batch\"]; gpu [0, \"GPU-1a2b\"]; at most mem = 16GiB, compute_max = 80%, weight = 200, \
+         priority = normal, gpus = 1; strict"
     );
 }
 

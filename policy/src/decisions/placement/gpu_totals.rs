@@ -26,7 +26,7 @@ impl Policy {
         count: usize,
         possible: &[Candidate<'_>],
     ) -> Result<Vec<(usize, &'b Candidate<'a>)>, Unplaced> {
-        let totals = self.gpu_totals(&spec.facts, None);
+        let totals = self.gpu_totals(&spec.totals, None);
         let (mut chosen, mut devices) = (Vec::new(), Vec::new());
         let mut full = None;
         for (order, candidate) in free {

@@ -20,6 +20,7 @@ fn queued() -> Queued {
         asked_terms: AskedTerms::default(),
         facts: Facts::default(),
         judge: Judge::default(),
+        totals: Vec::new(),
         gpu: GpuChoice::Auto(1),
         visible_devices: None,
         wait: true,

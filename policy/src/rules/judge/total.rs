@@ -2,7 +2,7 @@
 //! What a total of several jobs means for one of them: it may have no more than all of them together.
 
 use super::{Cap, Caps, strictest};
-use crate::rules::Rule;
+use crate::rules::{Preset, Rule};
 
 impl Caps {
     /// What this rule's totals allow one job, where that is stricter.
@@ -15,5 +15,17 @@ impl Caps {
             strictest(&mut self.compute_promise, rule, &key("compute"), compute);
             strictest(&mut self.gpus, rule, &key("gpus"), total.gpus.as_ref());
         }
+    }
+
+    /// What the preset of processes without `run`, which this rule gives them, allows one of their jobs. Its memory and
+    /// promise are a total of them; its cap of time is each job's.
+    pub(super) fn add_preset(&mut self, rule: &Rule, preset: &Preset) {
+        let key = |key: &str| format!("class {}.{key}", preset.name);
+        let mem = preset.mem.as_ref();
+        self.mem.extend(mem.map(|written| Cap::of(rule, &key("mem"), written)));
+        let promise = preset.compute_promise.as_ref();
+        strictest(&mut self.compute_promise, rule, &key("compute"), promise);
+        let cap = preset.compute_max.as_ref();
+        strictest(&mut self.compute_max, rule, &key("compute_max"), cap);
     }
 }
