@@ -26,6 +26,9 @@ use crate::show::report::Report;
 /// The caller may not run CRIU, whatever else `restore` answers.
 const NO_RIGHT: u8 = 3;
 
+/// How the listener ends a job that could not come back.
+const KILLED: u8 = 128 + libc::SIGKILL as u8;
+
 /// `partage restore`.
 pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u8> {
     if let Err(failure) = criu::may_restore() {
@@ -138,8 +141,9 @@ fn run(
     std::thread::spawn(move || listener.listen());
     let ended = supervise::wait(first, &signals).map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
     Ok(match failed.load(Ordering::Acquire) {
-        0 => ended,
-        code => code,
+        code if code != 0 && ended == KILLED => code,
+        // It came back, and ended by itself before the broker's answer was read, or while it was.
+        _ => ended,
     })
 }
 
