@@ -7,6 +7,7 @@ mod on_full;
 mod quota;
 mod residence;
 mod snapshot;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 pub use snapshot::{Checkpoint, Restore};
+pub use verify::Verify;
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -95,6 +97,7 @@ pub enum Command {
     Quota(Quota),
     Sim(Sim),
     Doctor(Doctor),
+    Verify(Verify),
     Install(Install),
     Uninstall(Uninstall),
     Events(Events),

@@ -20,4 +20,5 @@ pub mod snapshot;
 pub mod status;
 pub mod stop;
 mod user;
+pub mod verify;
 pub mod why;
