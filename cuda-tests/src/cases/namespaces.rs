@@ -368,7 +368,8 @@ fn mapped(rig: &Rig, program: &Path, arguments: &str) -> String {
         program.display()
     );
     format!(
-        "rm -f {fifo}; mkfifo {fifo} && exec 3<&0 && {{ unshare --user --keep-caps /bin/sh -c '{inner}' <&3 & }} && inner=$! && \
+        "rm -f {fifo}; mkfifo {fifo} && exec 3<&0 && \
+         {{ unshare --user --keep-caps /bin/sh -c '{inner}' <&3 & }} && inner=$! && \
          while [ $(readlink /proc/$inner/ns/user) = $(readlink /proc/self/ns/user) ]; do sleep 0.05; done && \
          echo 0 100000 1000 > /proc/$inner/uid_map && echo 0 100000 1000 > /proc/$inner/gid_map && \
          echo go > {fifo} && wait $inner"
