@@ -8,6 +8,7 @@ mod on_full;
 mod quota;
 mod residence;
 mod snapshot;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 pub use snapshot::{Checkpoint, Restore};
+pub use verify::Verify;
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -100,6 +102,7 @@ pub enum Command {
     Cdi(Cdi),
     Sim(Sim),
     Doctor(Doctor),
+    Verify(Verify),
     Install(Install),
     Uninstall(Uninstall),
     Events(Events),

@@ -24,7 +24,7 @@ use arguments::{Arguments, CdiAction, Command, HookAction};
 use commands::container::{cdi, hook, register};
 use commands::{
     about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, snapshot, status,
-    stop, why,
+    stop, verify, why,
 };
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
@@ -137,6 +137,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Install(arguments) => install::install(arguments, report),
         Command::Uninstall(arguments) => install::uninstall(arguments, report),
         Command::Doctor(_) => doctor::doctor(place, report),
+        Command::Verify(arguments) => verify::verify(arguments, place, report),
         Command::Events(arguments) => events::events(arguments, place, report),
         Command::Completions(arguments) => about::completions(arguments),
         Command::Version(_) => about::version(report),

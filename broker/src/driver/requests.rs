@@ -16,6 +16,7 @@ use super::held::Registering;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;
+use crate::host::proc::outer_number;
 use crate::invariants;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
@@ -33,7 +34,7 @@ impl StateDriver {
     /// A whole request came in.
     pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
         let to = peer.connection;
-        let request = match serde_json::from_slice::<Request>(document) {
+        let mut request = match serde_json::from_slice::<Request>(document) {
             Ok(request) => request,
             Err(error) => {
                 let message = format!("the broker does not understand this request: {error}");
@@ -46,6 +47,7 @@ impl StateDriver {
             return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
         };
         debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
+        self.translate_target(&mut request, peer.pid);
         let caller = self.caller(&peer, process);
         if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
             self.find_stopped_jobs(now);
@@ -97,6 +99,16 @@ impl StateDriver {
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
             about_config => self.config_request(to, &caller, about_config, now),
+        }
+    }
+
+    /// A target that is a process's number, or `process:` and one, is one of the caller's pid namespace.
+    fn translate_target(&self, request: &mut Request, caller: u32) {
+        let Some(target) = request.target_mut() else { return };
+        let digits = target.strip_prefix("process:").unwrap_or(target);
+        let number = digits.parse().ok();
+        if let Some(outer) = number.and_then(|number| outer_number(number, caller, &*self.processes)) {
+            *target = format!("{}{outer}", &target[..target.len() - digits.len()]);
         }
     }
 

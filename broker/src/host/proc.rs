@@ -87,6 +87,15 @@ pub fn namespace(pid: u32) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
+/// The number here of the process that another one knows by a number of its own pid namespace. `None`: they share this
+/// one's, or there is no such process.
+#[must_use]
+pub fn outer_number(inner: u32, of: u32, processes: &dyn Processes) -> Option<u32> {
+    let theirs = namespace(of).filter(|theirs| Some(theirs) != namespace(std::process::id()).as_ref())?;
+    let is_it = |pid: &u32| namespace(*pid).as_ref() == Some(&theirs) && inner_number(*pid) == Some(inner);
+    processes.all().into_iter().find(is_it)
+}
+
 /// Does a process see the files, processes and users that this one sees? A name that it says means the same here only
 /// then.
 #[must_use]

@@ -82,6 +82,7 @@ mod tests {
 (empty, or `-1`), COMMAND keeps it and runs without a job |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |
 | `PARTAGE_IDLE_EXIT` | seconds after its last job that a broker started by `run` leaves (60) |
+| `PARTAGE_PID_NAMESPACE` | `any`: a managed broker serves from inside a pid namespace, too |
 | `PARTAGE_LIB_DIR` | directory of `libpartage.so`, `partaged` and the simulated driver, looked at before the places \
 of a build tree and a package |
 | `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \

@@ -21,4 +21,5 @@ pub mod snapshot;
 pub mod status;
 pub mod stop;
 mod user;
+pub mod verify;
 pub mod why;

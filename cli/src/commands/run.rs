@@ -59,10 +59,7 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
         request.saved = Some(snapshot::prepare(saved, arguments.dry_run)?);
     }
     request.visible_devices = visible.filter(|_| !is_hidden).map(lossy);
-    if container::here().is_some() {
-        // It may have been given some of the machine's GPUs only.
-        request.nodes = container::openable_nodes();
-    }
+    request.nodes = container::given_nodes();
     request.command = command.shown.clone();
     request.quiet = arguments.quiet || arguments.summary;
     if arguments.lazy && !arguments.dry_run {

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct Container {
     /// In words: `a container of podman (3f2a…)`, `a pid namespace of its own`.
     pub what: String,
+    /// Its cgroup is one that a runtime made. A file in the root may be of the image that a virtual machine runs.
+    pub is_of_runtime: bool,
 }
 
 /// The number of the first pid namespace on every kernel (`PID_NS_INIT_INO` of <linux/nsfs.h>).
@@ -50,9 +52,16 @@ fn found(cgroup: &str, exists: impl Fn(&str) -> bool, has_pid_namespace: bool) -
         let (_, runtime) = FILES.iter().find(|(file, _)| exists(file))?;
         Some(format!("a container of {runtime}"))
     };
+    let is_of_runtime = by_cgroup.is_some();
+    let made = by_cgroup.or_else(by_file);
     let by_namespace = || has_pid_namespace.then(|| "a pid namespace of its own".to_owned());
-    let what = by_cgroup.or_else(by_file).or_else(by_namespace)?;
-    Some(Container { what })
+    let what = made.or_else(by_namespace)?;
+    Some(Container { what, is_of_runtime })
+}
+
+/// [`openable_nodes`] of a container, which may have been given some of the machine's GPUs only; 0 on the host.
+pub fn given_nodes() -> u32 {
+    here().map_or(0, |_| openable_nodes())
 }
 
 /// Bit N for the node `/dev/nvidiaN` that this process may read and write; 0 where there is none.

@@ -406,7 +406,8 @@ fn broker_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> 
     variables
         .filter(|(name, _)| {
             let name = name.to_string_lossy();
-            let is_for_broker = name.starts_with("PARTAGE_SIM_") || name == "PARTAGE_LOG" || name == IDLE_EXIT;
+            let is_for_broker = name.starts_with("PARTAGE_SIM_")
+                || ["PARTAGE_LOG", "PARTAGE_PID_NAMESPACE", IDLE_EXIT].contains(&&*name);
             let is_ours = name.starts_with("PARTAGE_") && !is_for_broker;
             !name.starts_with("LD_") && !is_ours && name != "CUDA_VISIBLE_DEVICES"
         })

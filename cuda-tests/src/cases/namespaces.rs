@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs in namespaces of their own, made by `unshare` alone: what a container is for the kernel. And what holds on a
-//! managed host while its broker is away.
+//! Programs in namespaces of their own, made by `unshare` alone: what a container is for the kernel. And what holds on
+//! a managed host while its broker is away.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -28,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("namespaces::the_brokers_helpers_are_no_clients", helpers).simulated(managed),
         Case::new("namespaces::a_managed_broker_wants_to_see_every_process", blind_broker).simulated(managed),
         Case::new("namespaces::commands_work_in_a_user_namespace", user_namespace).simulated(managed),
+        Case::new("namespaces::verify_says_whether_the_limit_bites", verify).simulated(simulated),
         Case::new(
             "namespaces::a_private_broker_serves_its_users_subordinates",
             subordinates,
@@ -260,13 +261,8 @@ fn away(rig: &Rig) {
         let pid = client.pid();
         assert!(held(rig, pid) > 0 && !jobs.is_empty(), "{pid}: {jobs:?}");
     }
-    let unmanaged = rig.json(&["status"]);
-    let count = unmanaged["gpus"].as_array().map_or(0, |gpus| {
-        gpus.iter()
-            .filter_map(|gpu| gpu["unmanaged"].as_array())
-            .map(Vec::len)
-            .sum()
-    });
+    let unmanaged = rig.json(&["ps"])["unmanaged"].clone();
+    let count = unmanaged.as_array().map_or(0, Vec::len);
     assert_eq!(count, 0, "nobody is without a broker: {unmanaged}");
 }
 
@@ -289,7 +285,7 @@ fn helpers(rig: &Rig) {
         broker: Some(command.spawn().expect("the broker starts")),
     };
     rig.eventually(Duration::from_secs(20), "the broker sees its devices", || {
-        rig.json(&["status"])["gpus"]
+        rig.json(&["status"])["devices"]
             .as_array()
             .is_some_and(|gpus| gpus.len() == 2)
     });
@@ -334,33 +330,26 @@ fn blind_broker(rig: &Rig) {
     );
 }
 
-/// Another uid's number in a user namespace that has none for root of the host.
-const MAPPED: [&str; 5] = [
-    "--user",
-    "--map-users=0,100000,1000",
-    "--map-groups=0,100000,1000",
-    "--setuid=0",
-    "--setgid=0",
-];
+/// A user namespace of another user, in which root of the host has no number.
+const OTHERS: &str = "setpriv --reuid=100000 --regid=100000 --clear-groups unshare --user --map-root-user";
 
 fn user_namespace(rig: &Rig) {
-    let mut both = vec!["--mount"];
-    both.extend(MAPPED);
-    if !may_unshare(rig, &both) {
+    let mut probe = MOUNT.to_vec();
+    probe.extend(OTHERS.split(' '));
+    if !may_unshare(rig, &probe) {
         return;
     }
-    let _host = Host::start(rig, LIMITED);
     let partage = rig.installed();
-    // The broker's folder under the name that only root makes, and the commands outside any folder of root's.
+    let _host = Host::start(rig, LIMITED);
+    // The broker's folder under the name that only root makes.
     let script = format!(
-        "mkdir -p /run/partage && mount --bind '{}' /run/partage && exec unshare {} '{}' ps --json",
+        "mount -t tmpfs none /run && mkdir /run/partage && mount --bind '{}' /run/partage && \
+         exec {OTHERS} '{}' ps --json",
         rig.socket_dir().display(),
-        MAPPED.join(" "),
         partage.display()
     );
     let mut command = rig.command("/usr/bin/unshare");
-    command.args(MOUNT).args(["/bin/sh", "-c"]);
-    command.arg(format!("mount -t tmpfs none /run && {script}"));
+    command.args(MOUNT).args(["/bin/sh", "-c", &script]);
     for name in ["PARTAGE_SOCKET_DIR", "PARTAGE_SIM_DIR", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
     }
@@ -371,51 +360,107 @@ fn user_namespace(rig: &Rig) {
     assert!(document.contains("partage/v1"), "{document}");
 }
 
+/// Runs a program as a subordinate uid in a user namespace that this user made; its input is the caller's.
+fn mapped(rig: &Rig, program: &Path, arguments: &str) -> String {
+    let fifo = rig.dir.join("mapped").display().to_string();
+    let inner = format!(
+        "read _ < {fifo} && exec setpriv --reuid=7 --regid=7 --clear-groups {} {arguments}",
+        program.display()
+    );
+    format!(
+        "rm -f {fifo}; mkfifo {fifo} && exec 3<&0 && \
+         {{ unshare --user --keep-caps /bin/sh -c '{inner}' <&3 & }} && inner=$! && \
+         while [ $(readlink /proc/$inner/ns/user) = $(readlink /proc/self/ns/user) ]; do sleep 0.05; done && \
+         echo 0 100000 1000 > /proc/$inner/uid_map && echo 0 100000 1000 > /proc/$inner/gid_map && \
+         echo go > {fifo} && wait $inner"
+    )
+}
+
 fn subordinates(rig: &Rig) {
-    if !may_unshare(rig, &MAPPED) {
+    if !may_unshare(rig, &MOUNT) {
         return;
     }
     let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
     machine.open_to_all().expect("opened up");
     rig.installed();
+    let program = rig.dir.join("bin/client");
+    let copied = Command::new("/bin/cp")
+        .arg(crate::artefacts::client())
+        .arg(&program)
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()), "the client is copied");
     let mut keeper = rig.client(&["-g", "0", "-m", "1GiB"]);
     keeper.ready();
     // The folder is its user's alone; what is mounted of it into a container is `client/`.
     let folder = rig.dir.join("inside");
     std::fs::create_dir_all(folder.join("client")).expect("writable");
-    let script = format!(
-        "mount --bind '{}' '{}' && exec unshare {} '{}' dlopen",
+    let mount = format!(
+        "mount --bind '{}' '{}'",
         rig.socket_dir().join("client").display(),
-        folder.join("client").display(),
-        MAPPED.join(" "),
-        crate::artefacts::client().display()
+        folder.join("client").display()
     );
-    let inside = |is_mapped: bool| {
+    let inside = |start: &str| {
         let mut command = rig.command("/usr/bin/unshare");
-        let script = if is_mapped {
-            script.clone()
-        } else {
-            script.replace(
-                &format!("unshare {}", MAPPED.join(" ")),
-                "setpriv --reuid=100000 --clear-groups",
-            )
-        };
-        command.args(MOUNT).args(["/bin/sh", "-c", &script]);
         command
-            .env("PARTAGE_SOCKET_DIR", &folder)
-            .env("LD_PRELOAD", rig.dir.join("bin/libpartage.so"));
+            .args(MOUNT)
+            .args(["/bin/sh", "-c", &format!("{mount} && {start}")]);
+        command.env("PARTAGE_SOCKET_DIR", &folder);
         command.env("PARTAGE_MEM_BYTES", GIB.to_string());
         Client::start(command)
     };
-    let mut client = inside(true);
+    let library = format!("LD_PRELOAD={}", rig.dir.join("bin/libpartage.so").display());
+    let preloaded = format!("{library} {} dlopen", program.display());
+    let mut client = inside(&mapped(rig, Path::new("/usr/bin/env"), &preloaded));
     client.expect("init 0", "init 0");
     client.expect("ctx 0 0", "ctx 0");
     client.expect(&format!("alloc {} a", 2 * GIB), "alloc 2");
     client.expect(&format!("alloc {} a", 256 * MIB), "alloc 0");
     assert_eq!(rig.jobs().len(), 2, "the keeper's job and its own: {:?}", rig.jobs());
     // Another user of the host is none of its users.
-    let mut stranger = inside(false);
+    let other = "exec setpriv --reuid=100000 --regid=100000 --clear-groups env";
+    let mut stranger = inside(&format!("{other} {preloaded}"));
     stranger.expect("init 0", "init 0");
     assert_ne!(stranger.say(&format!("alloc {MIB} a")), "alloc 0");
     assert_eq!(rig.jobs().len(), 2);
+}
+
+fn verify(rig: &Rig) {
+    let partage = built("partage").display().to_string();
+    let verify = |arguments: &[&str]| {
+        let mut all = vec!["--json", "verify"];
+        all.extend(arguments);
+        let output = rig.output(rig.partage(&all));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code(), said)
+    };
+    // Behind `run`: bound, by the option.
+    let (code, said) = verify(&["--", &partage, "run", "-m", "1GiB", "--"]);
+    assert_eq!((code, &said["is_bound"]), (Some(0), &true.into()), "{said}");
+    assert_eq!(said["limit_bytes"], GIB, "{said}");
+    assert!(said["job"].is_string() && said["limit_from"] == "--mem 1GiB", "{said}");
+    let (code, said) = verify(&["-m", "512MiB", "--", &partage, "run", "-m", "1GiB", "--"]);
+    assert_eq!(code, Some(1), "more than was meant: {said}");
+    // No limit, no library, no probe.
+    let (code, said) = verify(&["--", &partage, "run", "--"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("no memory limit")),
+        "{said}"
+    );
+    for wrapper in [&["env", "-i"][..], &["true"][..], &[][..]] {
+        let mut words = vec!["--"];
+        words.extend(wrapper);
+        let (code, said) = verify(&words);
+        assert_eq!(code, Some(1), "{wrapper:?}: {said}");
+    }
+    // In a container its number is another one.
+    if may_unshare(rig, &PID) {
+        let mut words = vec!["--", &partage, "run", "-m", "1GiB", "--", "unshare"];
+        words.extend(PID);
+        let (code, said) = verify(&words);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said["place"].as_str().is_some_and(|place| !place.is_empty()), "{said}");
+    }
 }

@@ -55,8 +55,10 @@ macro_rules! call {
     };
 }
 
+mod rights;
 mod socket;
 
+pub use rights::*;
 pub use socket::*;
 
 fn pad<const N: usize>(arguments: [usize; N]) -> [usize; 6] {
@@ -154,15 +156,6 @@ pub fn exists(path: &CStr) -> bool {
     call!(SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0
 }
 
-/// Would the kernel let this process read and write there? For a device node it asks the device cgroup, too.
-///
-/// # Errors
-/// The kernel's error number.
-pub fn can_read_and_write(path: &CStr) -> Result<(), i32> {
-    let result = call!(SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::R_OK | libc::W_OK);
-    if result == 0 { Ok(()) } else { Err(-result as i32) }
-}
-
 /// `madvise`; `true` when the kernel took it.
 pub fn advise(address: *mut c_void, length: usize, advice: c_int) -> bool {
     call!(SYS_madvise, address, length, advice) == 0
@@ -176,16 +169,6 @@ pub fn pid() -> u32 {
 /// The effective user's id.
 pub fn effective_uid() -> u32 {
     call!(SYS_geteuid) as u32
-}
-
-/// The groups of this process: the effective one, and as many of the others as there is room for.
-pub fn groups(room: &mut [u32; 64]) -> &[u32] {
-    let [effective, others @ ..] = room;
-    *effective = call!(SYS_getegid) as u32;
-    let count = call!(SYS_getgroups, others.len(), others.as_mut_ptr());
-    // More than there is room for: the kernel tells none.
-    let count = usize::try_from(count).unwrap_or(0).saturating_add(1);
-    room.get(..count).unwrap_or(&[])
 }
 
 /// Nanoseconds of the monotonic clock.

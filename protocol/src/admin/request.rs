@@ -211,6 +211,23 @@ pub struct RegisterRequest {
     pub run: RunRequest,
 }
 
+impl Request {
+    /// Whom it is about, where it names one.
+    pub fn target_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Set { target, .. }
+            | Self::Get { target }
+            | Self::Why { target }
+            | Self::Stop { target, .. }
+            | Self::Suspend { target, .. }
+            | Self::Resume { target, .. }
+            | Self::Checkpoint { target, .. }
+            | Self::Migrate { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+}
+
 /// What `partage run` asks. Amounts travel as the user wrote them, checked by the command line and again by the broker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

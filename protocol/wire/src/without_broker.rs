@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a managed host's programs may do while its broker is away, as the broker writes it down for them.
 //!
-//! The file [`NAME`] lies beside the clients' socket and stays there when the broker is gone. That it is there says that
-//! the host is managed: memory is *closed* until the broker is back. A line may open it for some, the first line that
-//! is about a process decides:
+//! The file [`NAME`] lies beside the clients' socket and stays there when the broker is gone. That it is there says
+//! that the host is managed: memory is *closed* until the broker is back. A line may open it for some, the first line
+//! that is about a process decides:
 //!
 //! ```text
 //! user 1000 open

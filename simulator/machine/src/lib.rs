@@ -20,6 +20,7 @@ pub mod shared;
 pub mod sharing;
 pub mod signals;
 pub mod spec;
+pub mod tickets;
 pub mod timeline;
 
 pub use machine::{Device, Machine, id_of};

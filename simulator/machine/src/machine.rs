@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::entry_counts::{EntryCounts, Table};
 use crate::faults::{CheckpointFault, Faults};
-use crate::presence::{self, Presence};
+use crate::presence::Presence;
 use crate::process::{self, ProcessId};
 use crate::ranges::{MAX_SEATS, RangeId};
 use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
 use crate::spec::{self, Error, Spec};
+use crate::tickets;
 use crate::timeline::{Settings, Timeline};
 use crate::{backing, sharing};
 
@@ -114,7 +115,7 @@ impl Machine {
                 needed,
             });
         }
-        for inner in ["memory", "broker", "lib", NODES, presence::FOLDER] {
+        for inner in ["memory", "broker", "lib", NODES, tickets::FOLDER] {
             builder
                 .create(folder.join(inner))
                 .map_err(Error::file("creating", folder))?;
@@ -287,7 +288,7 @@ impl Machine {
         let id = {
             let mut presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
             if presence.is_none() {
-                let folder = self.folder.join(presence::FOLDER);
+                let folder = self.folder.join(tickets::FOLDER);
                 *presence = Some(Presence::take(&self.folder).map_err(Error::file("making a file in", &folder))?);
             }
             presence.as_ref().map_or_else(ProcessId::current, Presence::id)

@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::backing::{Kept, out_of_the_way};
 use crate::process::ProcessId;
-
-/// The folder of the tickets, in the machine's folder.
-pub const FOLDER: &str = "alive";
+use crate::tickets::{path_of, whole};
 
 /// The lock of this process in a machine. Given up when this is dropped.
 #[derive(Debug)]
@@ -71,31 +69,6 @@ impl Drop for Presence {
     }
 }
 
-/// The number that the holder of a ticket has in the PID namespace of the calling process, 0 when it has none there.
-/// `None`: nobody holds it. Precondition: it is not the calling process's own.
-pub fn holder(folder: &Path, ticket: u64) -> Option<u32> {
-    if ticket == 0 {
-        return None;
-    }
-    let file = File::open(path_of(folder, ticket)).ok()?;
-    let mut asked = whole(libc::F_WRLCK);
-    // SAFETY: the structure lives during the call, which fills it.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut asked) };
-    let is_held = result == 0 && asked.l_type != libc::F_UNLCK as libc::c_short;
-    is_held.then(|| u32::try_from(asked.l_pid).unwrap_or(0))
-}
-
-/// Removes the file of a ticket that nobody holds any more. Where that is not allowed it stays, and harms nobody.
-pub fn tidy(folder: &Path, ticket: u64) {
-    if ticket != 0 {
-        let _ = std::fs::remove_file(path_of(folder, ticket));
-    }
-}
-
-fn path_of(folder: &Path, ticket: u64) -> PathBuf {
-    folder.join(FOLDER).join(format!("{ticket:016x}"))
-}
-
 fn lock(file: &File) -> io::Result<()> {
     let asked = whole(libc::F_WRLCK);
     // SAFETY: the structure lives during the call.
@@ -103,15 +76,6 @@ fn lock(file: &File) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// A lock on a whole file.
-fn whole(kind: libc::c_int) -> libc::flock {
-    // SAFETY: all-zero memory is a lock from the start of the file to its end, however long that is.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock
 }
 
 /// Not 0.
@@ -128,6 +92,7 @@ fn random() -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tickets::{FOLDER, holder, tidy};
 
     struct Folder(PathBuf);
 

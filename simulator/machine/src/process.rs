@@ -2,7 +2,7 @@
 //! Which process is which, and whether it still runs, for processes of all PID namespaces that meet in one machine.
 //!
 //! A process that takes part holds a record lock on a file of its own in the machine's folder, its *ticket*
-//! ([`presence`](crate::presence)). The kernel gives the lock up when the process ends or executes another program, and
+//! (`presence.rs`). The kernel gives the lock up when the process ends or executes another program, and
 //! names its holder to whoever asks by the number that the holder has in the asker's namespace, or 0 where it has none.
 //! Two containers whose processes are both number 1 are told apart by that, and each learns of the other's death.
 //!
@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::presence;
+use crate::tickets;
 
 /// By how much this process's monotonic clock is ahead of the machine's, in nanoseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
@@ -95,7 +95,7 @@ impl ProcessId {
         if self.is_same_run(here) {
             return Some(here.pid);
         }
-        if let Some(number) = presence::holder(folder, self.ticket) {
+        if let Some(number) = tickets::holder(folder, self.ticket) {
             return Some(number);
         }
         (self.namespace == here.namespace && self.is_alive()).then_some(self.pid)

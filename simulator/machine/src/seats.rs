@@ -9,10 +9,10 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::presence;
 use crate::process::ProcessId;
 use crate::ranges::{MAX_SEATS, Ranges};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
+use crate::tickets;
 
 /// Devices of one machine at most.
 pub const MAX_DEVICES: usize = 16;
@@ -165,7 +165,7 @@ pub fn sweep(seats: &SharedGuard<'_, Seats>, dead: Dead) {
         let occupant = seat.occupant();
         let is_dead = occupant.number(folder, &here).is_none();
         if is_dead {
-            presence::tidy(folder, occupant.ticket);
+            tickets::tidy(folder, occupant.ticket);
         }
         if is_dead || seat.has_left() && seat.shown_until.load(Ordering::Relaxed) <= now_ms() {
             seats.clear(place);

@@ -283,7 +283,8 @@ fn own_namespace() -> u64 {
     KNOWN.load(Ordering::Relaxed)
 }
 
-/// The thread that holds a robust mutex, 0 for none, by its number in its own PID namespace. Its first word is the one that the kernel knows it by (robust
+/// The thread that holds a robust mutex, 0 for none, by its number in its own PID namespace. Its first word is the one
+/// that the kernel knows it by (robust
 /// futexes): the owner's thread id and two flags, changed in one step with the ownership. A signal to a thread id is
 /// one to its process.
 fn holder(mutex: *mut libc::pthread_mutex_t) -> u32 {

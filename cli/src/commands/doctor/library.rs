@@ -125,10 +125,8 @@ fn preloads(variable: &str, file: &str) -> Check {
     let in_file = lines
         .flat_map(|line| line.split([' ', '\t', ':']))
         .map(|entry| ("/etc/ld.so.preload", entry));
-    let entries: Vec<_> = in_variable
-        .chain(in_file)
-        .filter(|(_, e)| !e.is_empty() && !library_copy::is_ours(e))
-        .collect();
+    let entries = in_variable.chain(in_file).filter(|(_, e)| !e.is_empty());
+    let (ours, entries): (Vec<_>, Vec<_>) = entries.partition(|(_, entry)| library_copy::is_ours(entry));
     for (place, entry) in &entries {
         if let Some(who) = other_hook(entry) {
             let text = format!("{entry} in {place} hooks the driver too ({who})");
@@ -145,16 +143,20 @@ fn preloads(variable: &str, file: &str) -> Check {
             return Check::warn(NAME, text, format!("remove it from {place}"));
         }
     }
-    match entries.len() {
-        0 => Check::ok(NAME, "none"),
-        _ => Check::ok(
-            NAME,
-            format!(
-                "kept after ours: {}",
-                entries.iter().map(|(_, e)| *e).collect::<Vec<_>>().join(" ")
-            ),
-        ),
+    let mut places: Vec<&str> = ours.iter().map(|(place, _)| *place).collect();
+    places.dedup();
+    let mut parts = Vec::new();
+    if !places.is_empty() {
+        parts.push(format!("ours by {}", places.join(" and ")));
     }
+    if !entries.is_empty() {
+        let others: Vec<&str> = entries.iter().map(|(_, entry)| *entry).collect();
+        parts.push(format!("kept after ours: {}", others.join(" ")));
+    }
+    if parts.is_empty() {
+        parts.push("none".to_owned());
+    }
+    Check::ok(NAME, parts.join("; "))
 }
 
 fn other_hook(entry: &str) -> Option<&'static str> {
@@ -197,7 +199,10 @@ mod tests {
     #[test]
     fn other_hooks_and_missing_files_are_named() {
         assert_eq!(preloads("", "").state, State::Ok);
-        assert_eq!(preloads("/tmp/partage-0/lib/libpartage-0.1.0-aa.so", "").text, "none");
+        assert_eq!(preloads("", "").text, "none");
+        let ours = "/tmp/partage-0/lib/libpartage-0.1.0-aa.so";
+        assert_eq!(preloads(ours, "").text, "ours by LD_PRELOAD");
+        assert_eq!(preloads(ours, ours).text, "ours by LD_PRELOAD and /etc/ld.so.preload");
         let hami = preloads("", "# comment\n/usr/local/vgpu/libvgpu.so # HAMi\n");
         assert!(hami.state == State::Warn && hami.text.contains("HAMi"), "{hami:?}");
         let missing = preloads("/nowhere/libx.so", "");

@@ -14,6 +14,7 @@ use super::check::Check;
 use super::library::glibc_version;
 use crate::commands::snapshot::criu;
 use crate::failure::{Kind, Outcome};
+use crate::launch::container;
 use crate::launch::place::{Place, Rule};
 use crate::launch::preflight::find::find;
 use crate::launch::variables;
@@ -23,7 +24,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Everything that is not driver or library.
 pub fn checks(place: &Place, status: &Outcome<StatusView>) -> Vec<Check> {
-    vec![
+    let all = [
         socket_dir(place),
         broker(place, status),
         kernel(),
@@ -31,7 +32,29 @@ pub fn checks(place: &Place, status: &Outcome<StatusView>) -> Vec<Check> {
         path(),
         variables(),
         saving(),
-    ]
+    ];
+    container().into_iter().chain(all).collect()
+}
+
+/// The container that the caller is in, and the GPUs that it was given.
+fn container() -> Option<Check> {
+    let found = container::here().filter(|found| found.is_of_runtime)?;
+    let nodes = container::openable_nodes();
+    let gpus: Vec<String> = (0..32)
+        .filter(|bit| nodes >> bit & 1 != 0)
+        .map(|bit| bit.to_string())
+        .collect();
+    Some(match gpus.is_empty() {
+        true => Check::warn(
+            "container",
+            format!("{}, with no /dev/nvidiaN that opens", found.what),
+            "give it a GPU, e.g. --device nvidia.com/gpu=0",
+        ),
+        false => Check::ok(
+            "container",
+            format!("{}, with /dev/nvidia{}", found.what, gpus.join(", ")),
+        ),
+    })
 }
 
 /// Can jobs be saved on disk? Nothing else needs CRIU.

@@ -104,6 +104,8 @@ impl<'a> Host<'a> {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", "/tmp")
+            // The host is a pid namespace.
+            .env("PARTAGE_PID_NAMESPACE", "any")
             .current_dir("/")
             .stdin(Stdio::null());
         if sim {

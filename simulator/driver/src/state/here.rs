@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use partage_machine::entry_counts::Table;
 use partage_machine::machine::Shortage;
-use partage_machine::presence;
 use partage_machine::ranges::RangeId;
+use partage_machine::tickets;
 use partage_machine::timeline::Timeline;
 use partage_machine::{Device, Error, Machine, Spec};
 
@@ -77,7 +77,7 @@ impl Here<'_> {
     /// The number of the process that has a ticket of the machine; `None` when it has ended, or cannot be seen.
     /// Precondition: it is not this process's.
     pub fn holder(&self, ticket: u64) -> Option<u32> {
-        presence::holder(self.place.machine.folder(), ticket).filter(|pid| *pid != 0)
+        tickets::holder(self.place.machine.folder(), ticket).filter(|pid| *pid != 0)
     }
 
     /// The version that `cuDriverGetVersion` answers.
