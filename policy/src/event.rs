@@ -12,7 +12,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Caller, Process, Ticket};
 use crate::config::NewRules;
-use crate::decisions::DrainMark;
+use crate::drain_mark::DrainMark;
 use crate::job::{EndedJob, JobRecord};
 use crate::registration::{Lowered, Registration};
 use crate::residence::Mark;

@@ -27,6 +27,7 @@ mod command;
 mod config;
 mod decisions;
 mod device;
+mod drain_mark;
 mod event;
 mod gpu_name;
 mod job;
@@ -50,10 +51,11 @@ pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
 pub use decisions::{
-    ADOPTION_NS, Access, DrainMark, Emptying, Exchange, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy,
-    Shortage, Stay, TIME_LIMIT_GRACE_NS, Violation, stands,
+    ADOPTION_NS, Access, Emptying, Exchange, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy, Shortage,
+    Stay, TIME_LIMIT_GRACE_NS, Violation, stands,
 };
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
+pub use drain_mark::DrainMark;
 pub use event::{
     Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
     Return, Run, TargetQuery,

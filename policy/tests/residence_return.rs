@@ -305,3 +305,29 @@ fn a_command_does_not_wait_longer_than_it_was_told_for_a_job_that_does_not_arriv
     host.pass(2 * SECOND_NS);
     assert_eq!(coming(&host), [job], "nobody waits for it any more");
 }
+
+#[test]
+fn a_job_that_stands_on_its_way_keeps_no_command_waiting_and_says_at_what() {
+    let mut host = Host::new(&[8]);
+    let (job, client) = away(&mut host);
+    let ticket = resume(&mut host, job, true, None);
+    say(&mut host, job, Residence::Coming);
+    let stuck = || Event::Stuck {
+        job,
+        why: "no answer in time".into(),
+    };
+    host.step(stuck());
+    let text = format!("{job} stands on its way: no answer in time; it goes on by itself once that is over");
+    assert_eq!(host.error_of(ticket).message, text);
+    host.step(stuck());
+    let is_said = |action: &Action| matches!(action, Action::Publish { kind: "job-stuck", .. });
+    let times = host.commands.iter().filter(|command| is_said(&command.action)).count();
+    assert_eq!(times, 1, "what is tried again and again is said once");
+    let stands = "it stands there: no answer in time; it goes on by itself once that is over".to_owned();
+    assert!(why(&host, 1, job).contains(&stands), "{:?}", why(&host, 1, job));
+    come(&mut host, job, client);
+    let end = Return::Back("back".into());
+    host.step(Event::Returned { job, end });
+    assert_eq!(said(&host, ticket).len(), 1, "it was answered");
+    assert!(!why(&host, 1, job).contains(&stands));
+}

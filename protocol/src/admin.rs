@@ -12,14 +12,6 @@ mod request;
 mod status_views;
 mod views;
 
-use std::ops::RangeInclusive;
-
-use crate::units::SECOND_NS;
-
-/// What `--drain-timeout` takes, in nanoseconds: the driver counts whole milliseconds and waits without end at 0; and
-/// for as long as work in flight is waited for, no other thread of the job gets to its device.
-pub const DRAIN_TIMEOUT_NS: RangeInclusive<u64> = SECOND_NS / 1_000..=3_600 * SECOND_NS;
-
 pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};

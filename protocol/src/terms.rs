@@ -8,11 +8,12 @@
 //! ("ppm"), so that sums are exact; a cap of the whole is none. Percentages and durations are read by [`crate::size`].
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use crate::size::{DURATIONS, SizeError, parse_duration, parse_share, quote};
-use crate::units::Share;
+use crate::units::{SECOND_NS, Share};
 
 /// Millionths in all of a device's time.
 pub const WHOLE_PPM: u32 = Share::WHOLE;
@@ -20,6 +21,9 @@ pub const WHOLE_PPM: u32 = Share::WHOLE;
 pub const DEFAULT_WEIGHT: u32 = 100;
 /// The greatest weight; the least is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
+/// What `--drain-timeout` takes, in nanoseconds: the driver counts whole milliseconds and waits without end at 0; and
+/// for as long as work in flight is waited for, no other thread of the job gets to its device.
+pub const DRAIN_TIMEOUT_NS: RangeInclusive<u64> = SECOND_NS / 1_000..=3_600 * SECOND_NS;
 
 /// Whose work goes first; a later one goes before an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

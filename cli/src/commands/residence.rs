@@ -4,8 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use partage_protocol::admin::{DRAIN_TIMEOUT_NS, DrainView, MoveView, Reply, Request};
+use partage_protocol::admin::{DrainView, MoveView, Reply, Request};
 use partage_protocol::size::{format_bytes, format_duration, parse_duration};
+use partage_protocol::terms::DRAIN_TIMEOUT_NS;
 use serde_json::json;
 
 use crate::arguments::{Drain, Migrate, OnFull, Resume, Suspend, Undrain};

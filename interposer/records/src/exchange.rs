@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory in the place of other memory, when the kernel fails halfway.
 //!
-//! `mremap` with a fixed address first takes away what lies there. Without memory for its own tables, or for the account
-//! that it keeps where memory is not overcommitted, it fails after that and leaves a hole, and the next thread that looks
-//! there dies of it. So the same account is proved first, and a hole is filled again by a copy in place.
+//! `mremap` with a fixed address first takes away what lies there. Without memory for its own tables, or for the
+//! account that it keeps where memory is not overcommitted, it fails after that and leaves a hole, and the next thread
+//! that looks there dies of it. So the same account is proved first, and a hole is filled again by a copy in place.
 
 /// Where the new memory ended up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::guest::sys;
 use crate::socket::Refusal;
 
 /// Between two attempts to get memory that the kernel did not have, in nanoseconds.
-const SHORT_NS: u64 = 1_000_000;
+const REFILL_NS: u64 = 1_000_000;
 
 /// Maps both pages, for the life of the process.
 ///
@@ -120,7 +120,7 @@ impl<T> Kernel for Exchange<'_, T> {
     }
 
     fn rest(&mut self) {
-        sys::sleep_ns(SHORT_NS);
+        sys::sleep_ns(REFILL_NS);
     }
 }
 

@@ -15,6 +15,7 @@ use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUU
 use partage_protocol::message::MAX_DEVICES;
 
 use crate::attachment::job::Job;
+use crate::gate;
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
@@ -56,7 +57,7 @@ pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
     if !state.has_thread.load(Ordering::Relaxed) {
         // It may never come to its `cuInit`, and what it shares with its broker keeps its job from being saved: only
         // our thread lets go of that.
-        errno::preserving(|| crate::thread::start(state));
+        errno::preserving(|| gate::start_thread(state));
     }
     Some((state, job))
 }

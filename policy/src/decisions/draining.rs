@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use partage_protocol::admin::DrainedView;
 use partage_protocol::units::{DeviceUuid, JobId};
 use partage_protocol::utc;
 
 use super::Policy;
 use super::moving::Exchange;
 use crate::device::{Device, DeviceState};
+use crate::drain_mark::DrainMark;
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::refusal::Refused;
@@ -21,15 +21,6 @@ use crate::views::returning as said;
 
 /// Devices that are named in a sentence at most.
 const NAMED: usize = 4;
-
-/// Who drained a device, and when; a broker before may not have said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DrainMark {
-    /// In nanoseconds since 1970.
-    pub since_unix_ns: Option<u64>,
-    /// The user who asked.
-    pub uid: Option<u32>,
-}
 
 impl Policy {
     /// Is nothing admitted on this device until an administrator says so?
@@ -97,15 +88,6 @@ impl Policy {
         Some(format!(
             "GPU {index} is drained{since}{by}: partage undrain {index} lets jobs on it again"
         ))
-    }
-
-    /// The mark of a drained device, as a document has it.
-    pub(crate) fn drained_view(&self, device: DeviceUuid) -> Option<DrainedView> {
-        let mark = self.drained.get(&device)?;
-        Some(DrainedView {
-            since_unix_ns: mark.since_unix_ns,
-            uid: mark.uid,
-        })
     }
 
     /// The jobs that have something to leave a device with: memory there, or a promise of it, or room there for their

@@ -82,7 +82,7 @@ impl Policy {
     }
 
     /// A job's memory stands on its way: whoever waits for its return hears, and it comes without them.
-    pub(crate) fn stand(&mut self, id: JobId, why: &str) {
+    pub(crate) fn note_stuck(&mut self, id: JobId, why: &str) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.stuck.as_deref() == Some(why) {
             return;

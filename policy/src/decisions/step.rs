@@ -95,7 +95,7 @@ impl Policy {
                 timeout_ns,
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::Returned { job, end } => self.returned(job, end, now_ns),
-            Event::Stuck { job, why } => self.stand(job, &why),
+            Event::Stuck { job, why } => self.note_stuck(job, &why),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
             Event::Drain { device, mark } => self.drain(device, mark),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The next step: the first thing that a goal still lacks.
 
-use partage_protocol::admin::DRAIN_TIMEOUT_NS;
+use partage_protocol::terms::DRAIN_TIMEOUT_NS;
 use partage_protocol::units::SECOND_NS;
 
 use super::facts::{Facts, Hold, Known, Member};

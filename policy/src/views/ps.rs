@@ -117,18 +117,6 @@ impl Policy {
                 overhead_bytes,
             })
         });
-        let mut notes = job.notes.clone();
-        notes.extend(job.unmanaged_note());
-        notes.extend(self.drift_notes(job));
-        notes.extend(self.overhead_notes(job));
-        let places = record.devices.iter().filter(|_| job.state().holds_memory());
-        notes.extend(places.filter_map(|place| self.drain_note(place.device)));
-        let forced = record.forced();
-        notes.extend(
-            forced
-                .iter()
-                .map(|words| format!("beyond the rules, until it ends: {words}")),
-        );
         JobView {
             job: job.id().to_string(),
             name: record.name.clone().filter(|_| sees),
@@ -143,7 +131,7 @@ impl Policy {
             denied: job.denied,
             started_ns: record.started_unix_ns,
             is_strict: record.is_strict,
-            notes: if sees { notes } else { Vec::new() },
+            notes: if sees { self.job_notes(job) } else { Vec::new() },
             ended_ns: job.end.as_ref().map(|end| end.unix_ns),
             terms: record.terms.view(counted_from(job), sees),
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
@@ -151,6 +139,23 @@ impl Policy {
             unlimited: job.strangers_seen,
             container: record.registration.as_ref().filter(|_| sees).map(container_view),
         }
+    }
+
+    /// Sentences about a job for those who may see it.
+    fn job_notes(&self, job: &Job) -> Vec<String> {
+        let mut notes = job.notes.clone();
+        notes.extend(job.unmanaged_note());
+        notes.extend(self.drift_notes(job));
+        notes.extend(self.overhead_notes(job));
+        let places = job.record.devices.iter().filter(|_| job.state().holds_memory());
+        notes.extend(places.filter_map(|place| self.drain_note(place.device)));
+        let forced = job.record.forced();
+        notes.extend(
+            forced
+                .iter()
+                .map(|words| format!("beyond the rules, until it ends: {words}")),
+        );
+        notes
     }
 
     pub(crate) fn slot_view(&self, id: JobId, slot: usize, used_bytes: u64, granted_bytes: u64) -> JobDeviceView {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `status`: devices and the queue as a document.
 
-use partage_protocol::admin::{BrokerView, DeniedView, DeviceView, QueuedView, StatusView};
+use partage_protocol::admin::{BrokerView, DeniedView, DeviceView, DrainedView, QueuedView, StatusView};
 use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
 use partage_protocol::units::DeviceUuid;
 use partage_scheduling::Regime;
@@ -83,7 +83,10 @@ impl Policy {
                 .chain(self.drain_note(device))
                 .collect(),
             is_drained: self.is_drained(device),
-            drained: self.drained_view(device),
+            drained: self.drained().get(&device).map(|mark| DrainedView {
+                since_unix_ns: mark.since_unix_ns,
+                uid: mark.uid,
+            }),
             unmanaged_notes: self.unmanaged_note(device).into_iter().collect(),
             // As a ratio, which 53 bits hold exactly enough.
             promised_time: promised_time as f64 / f64::from(WHOLE_PPM),

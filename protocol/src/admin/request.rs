@@ -69,7 +69,8 @@ pub enum Request {
     Suspend {
         /// Who.
         target: String,
-        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        /// How long work in flight may take to end, in nanoseconds, within
+        /// [`DRAIN_TIMEOUT_NS`](crate::terms::DRAIN_TIMEOUT_NS).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         drain_timeout_ns: Option<u64>,
     },
@@ -95,7 +96,8 @@ pub enum Request {
         keep: u64,
         /// The caller's CRIU; counts where the caller is the broker's own user.
         criu: Option<String>,
-        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        /// How long work in flight may take to end, in nanoseconds, within
+        /// [`DRAIN_TIMEOUT_NS`](crate::terms::DRAIN_TIMEOUT_NS).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         drain_timeout_ns: Option<u64>,
     },
@@ -113,7 +115,8 @@ pub enum Request {
         /// Say what would happen, touch nothing; answered by `Move`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         dry_run: bool,
-        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        /// How long work in flight may take to end, in nanoseconds, within
+        /// [`DRAIN_TIMEOUT_NS`](crate::terms::DRAIN_TIMEOUT_NS).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         drain_timeout_ns: Option<u64>,
     },
@@ -122,7 +125,8 @@ pub enum Request {
     Drain {
         /// Index or UUID.
         gpu: String,
-        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        /// How long work in flight may take to end, in nanoseconds, within
+        /// [`DRAIN_TIMEOUT_NS`](crate::terms::DRAIN_TIMEOUT_NS).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         drain_timeout_ns: Option<u64>,
     },

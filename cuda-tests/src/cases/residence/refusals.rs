@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What keeps a job from leaving its GPU is refused with the reason and what to do, and neither the driver is called nor
-//! the program disturbed.
+//! What keeps a job from leaving its GPU is refused with the reason and what to do, and neither the driver is called
+//! nor the program disturbed.
 
 use std::path::{Path, PathBuf};
 

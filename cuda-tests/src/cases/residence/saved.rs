@@ -27,7 +27,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_criu_that_is_killed_takes_no_snapshot_with_it", criu_dies).simulated(WHY),
         Case::new("residence::a_detached_restore_returns_once_the_job_runs", detached).simulated(WHY),
         Case::new("residence::what_cannot_be_saved_is_refused_and_goes_on", refused).simulated(WHY),
-        Case::new("residence::a_process_that_uses_nvml_alone_is_saved_with_its_job", looks).simulated(WHY),
+        Case::new(
+            "residence::a_process_that_uses_nvml_alone_is_saved_with_its_job",
+            nvml_alone,
+        )
+        .simulated(WHY),
         Case::new(
             "residence::a_damaged_snapshot_is_refused_by_the_name_of_the_field",
             damaged,
@@ -368,7 +372,7 @@ fn damaged(rig: &Rig) {
 }
 
 /// A child that looks at NVML and never comes to CUDA.
-fn looks(rig: &Rig) {
+fn nvml_alone(rig: &Rig) {
     let Some(criu) = criu(rig) else { return };
     let mut client = one(rig);
     client.tell("fork");

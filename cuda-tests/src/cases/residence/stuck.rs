@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work that does not end, calls of the driver that hang, and processes that are stopped: the job stands in a state that
-//! is said, nobody else waits for it, and it goes on once that is over.
+//! Work that does not end, calls of the driver that hang, and processes that are stopped: the job stands in a state
+//! that is said, nobody else waits for it, and it goes on once that is over.
 
 use std::process::Child;
 use std::time::Duration;
