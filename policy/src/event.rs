@@ -4,6 +4,8 @@
 //! Every event is a fact or a request and carries all that its decision needs; the policy makes no call of its own.
 //! Bytes are `u64`, times nanoseconds of the broker's monotonic clock unless a field says Unix time.
 
+mod attaching;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::{RunRequest, TermsChange};
@@ -18,6 +20,8 @@ use crate::registration::{Lowered, Registration};
 use crate::residence::Mark;
 use crate::rules::{Facts, Said, Standing};
 use crate::time::{JobTime, UserUsage};
+
+pub use attaching::{Attaching, Membership};
 
 /// Whether there is a driver to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,68 +105,6 @@ impl Measurement {
         let listed: u64 = listed.filter_map(|process| process.bytes).sum();
         self.processes.retain(|process| process.pid != pid);
         self.used_bytes = self.used_bytes.saturating_sub(listed.max(bytes));
-    }
-}
-
-/// How an attaching process may belong to a job, strongest evidence first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Membership {
-    /// By cgroup, or by ancestry from the job's first process or another client.
-    pub by_kernel: Option<JobId>,
-    /// The token in its environment; counts for the job's own uid only.
-    pub token: Option<[u8; TOKEN_BYTES]>,
-    /// Its container or login scope: processes of one uid and scope that belong to no job share a default job.
-    pub scope: String,
-    /// The limit that its environment carries; 0 without one. It can only lower.
-    pub environment_limit: u64,
-    /// For a process that was put into no job: other tools' variables that limit it and `CUDA_VISIBLE_DEVICES`. Where
-    /// there is one, they say more than `environment_limit`, which is the lowest of them.
-    pub environment: Vec<(String, String)>,
-    /// There were more of them than a message holds.
-    pub is_environment_cut: bool,
-    /// Names of its groups, and their gids in digits.
-    pub groups: Vec<String>,
-    /// Its control group.
-    pub cgroup: String,
-    /// The name of its program's file.
-    pub program: String,
-    /// The GPUs that it may open: bit N for the node `/dev/nvidiaN`. 0: not known.
-    pub nodes: u32,
-}
-
-/// An attaching client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attaching {
-    /// The id under which the broker made its ledger row and pages (words all zero).
-    pub client: ClientId,
-    /// Its process.
-    pub process: Process,
-    /// Its uid, from the kernel.
-    pub uid: u32,
-    /// Login name, or the uid in digits.
-    pub user: String,
-    /// Unix time in nanoseconds, for a default job that begins with it.
-    pub unix_ns: u64,
-    /// A token for a default job that begins with it.
-    pub fresh_token: [u8; TOKEN_BYTES],
-    /// Where it belongs.
-    pub membership: Membership,
-    /// It only wants the job's devices (met NVML and no CUDA): it gets no share of the limit.
-    pub is_nvml_only: bool,
-}
-
-impl Attaching {
-    /// Its facts as a process without `run`, for the rules.
-    pub(crate) fn facts(&self) -> Facts {
-        Facts {
-            uid: self.uid,
-            user: self.user.clone(),
-            groups: self.membership.groups.clone(),
-            cgroup: self.membership.cgroup.clone(),
-            program: self.membership.program.clone(),
-            scope: Some(self.membership.scope.clone()),
-            ..Facts::default()
-        }
     }
 }
 

@@ -80,13 +80,7 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
             Ok(0)
         }
         Answer::Admitted(admitted) if arguments.dry_run => {
-            let mut text = format!("would run {}", on_devices(&admitted));
-            for note in &admitted.notes {
-                text.push_str("; ");
-                text.push_str(note);
-            }
-            let body = json!({ "message": text, "admitted": without_token(&admitted) });
-            say_dry(&text, body, report);
+            say_would_run(&admitted, report);
             Ok(0)
         }
         Answer::Admitted(admitted) => {
@@ -110,6 +104,17 @@ fn say_dry(text: &str, body: Value, report: &Report) {
         ..*report
     };
     data.data("dry-run", body, |style| style.text(text) + "\n");
+}
+
+/// What would run, and where.
+fn say_would_run(admitted: &Admitted, report: &Report) {
+    let mut text = format!("would run {}", on_devices(admitted));
+    for note in &admitted.notes {
+        text.push_str("; ");
+        text.push_str(note);
+    }
+    let body = json!({ "message": text, "admitted": without_token(admitted) });
+    say_dry(&text, body, report);
 }
 
 /// Says that no limit follows COMMAND, or with `--strict` refuses it.

@@ -2,10 +2,11 @@
 //! Default jobs: for processes that loaded the library outside `partage run`.
 //!
 //! Processes of one user, one login scope or container and one *environment* (what their variables ask for) share a
-//! default job: every device that they can open, nothing promised, the limits that the environment gives. An environment can only lower
-//! limits, and only for its own processes: another environment gets another default job. A rule may give its preset to
-//! a user instead of a scope, and then scopes do not matter; or to each process, and then each whose parents are no
-//! clients has a job of its own. What the preset allows, all jobs of the scope or user have together.
+//! default job: every device that they can open, nothing promised, the limits that the environment gives. An
+//! environment can only lower limits, and only for its own processes: another environment gets another default job. A
+//! rule may give its preset to a user instead of a scope, and then scopes do not matter; or to each process, and then
+//! each whose parents are no clients has a job of its own. What the preset allows, all jobs of the scope or user have
+//! together.
 //!
 //! Variables that cannot be followed never mean "no limit": of a list that names an unknown device the lowest entry
 //! holds everywhere, and what cannot be read at all leaves no memory; a note says so.
@@ -46,6 +47,18 @@ enum Environment {
     ByDevice(Aliases, Option<String>),
     /// Something that cannot be followed: why.
     Unreadable(String),
+}
+
+/// What is said of a default job that begins.
+fn begun_text(id: JobId, pid: u32, devices: &[Placement]) -> String {
+    let text = format!("{id} is the default job of pid {pid}");
+    let limited = devices
+        .iter()
+        .find_map(|place| Some((&place.origin.limit, place.limit?)));
+    match limited {
+        None => text,
+        Some((limit, bytes)) => format!("{text}, limited by {limit} to {}", format_bytes(bytes)),
+    }
 }
 
 impl Policy {
@@ -145,15 +158,7 @@ impl Policy {
         );
         self.show_terms(id, "a default job began");
         let pid = attaching.process.pid;
-        let text = match devices.iter().find(|place| place.limit.is_some()) {
-            None => format!("{id} is the default job of pid {pid}"),
-            Some(place) => format!(
-                "{id} is the default job of pid {pid}, limited by {} to {}",
-                place.origin.limit,
-                format_bytes(place.limit.unwrap_or(0))
-            ),
-        };
-        self.publish("job-admitted", Some(id), Some(pid), text);
+        self.publish("job-admitted", Some(id), Some(pid), begun_text(id, pid, &devices));
         for note in note.into_iter().chain(terms_note) {
             self.publish("notice", Some(id), Some(pid), note);
         }
