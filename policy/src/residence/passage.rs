@@ -29,6 +29,8 @@ use crate::caller::Process;
 
 /// Calls to one process that may come to nothing, one after the other, before that is a failure.
 const TRIES: u32 = 3;
+/// Pauses, the longest of them a second, after which a job is said to stand on its way.
+const STUCK_TRIES: u32 = 3;
 
 /// What a passage came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,10 +172,11 @@ impl Passage {
         self.facts.is_committed
     }
 
-    /// What it waits to try again, without another way out: the driver does not answer, or a process is stopped.
+    /// What it has tried again [`STUCK_TRIES`] times, without another way out: the driver does not answer, or a process
+    /// is stopped. Once is nothing: a process that was killed answers nothing either, until it is gone.
     #[must_use]
-    pub const fn stuck(&self) -> Option<&Trouble> {
-        self.pausing.as_ref()
+    pub fn stuck(&self) -> Option<&Trouble> {
+        self.pausing.as_ref().filter(|_| self.pauses >= STUCK_TRIES)
     }
 
     /// The step to carry out now; none while one is under way, and once it is over.
