@@ -128,9 +128,12 @@ fn each_kind_of_damage_is_told_by_the_name_of_the_field() {
         ("manifest: cannot read ", |folder| {
             std::fs::remove_file(folder.join("manifest.json")).expect("removed");
         }),
-        ("format: 3, and this version of Partage reads formats 1 to 2", |folder| {
-            std::fs::write(folder.join("manifest.json"), "{\"format\": 3, \"new\": []}").expect("written");
-        }),
+        (
+            "format: 3, and this version of Partage reads formats 1 to 2",
+            |folder| {
+                std::fs::write(folder.join("manifest.json"), "{\"format\": 3, \"new\": []}").expect("written");
+            },
+        ),
         ("sum: is not that of the manifest", |folder| {
             let path = folder.join("manifest.json");
             let text = std::fs::read_to_string(&path).expect("read");
