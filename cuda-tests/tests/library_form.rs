@@ -26,8 +26,8 @@ const MOST_RELOCATIONS: usize = 150;
 /// Half a KB is for the limit of each process, which the program sees as its card (`docs/memory.md`).
 /// 20 KB are for the hold that every call passes (`docs/decisions/0013-the-hold.md`), 1 KB for a job that moves: its
 /// devices are learnt anew (`interposer/src/devices/moved.rs`). 3 KB are for letting go of a broker's pages and taking
-/// others in again (`docs/decisions/0017-snapshots.md`). 3 KB are for waiting for a host's broker with memory closed, and
-/// for the GPUs that a process can open (`docs/containers.md`).
+/// others in again (`docs/decisions/0017-snapshots.md`). 3 KB are for waiting for a host's broker with memory closed,
+/// and for the GPUs that a process can open (`docs/containers.md`).
 const TODAY: u64 = 350 * 1024;
 /// How far below [`TODAY`] a file may be.
 const SLACK: u64 = 8 * 1024;
