@@ -36,6 +36,6 @@ pub mod work;
 #[cfg(not(target_arch = "x86_64"))]
 pub use fast_path::passed;
 pub use fast_path::{around, begin, end, is_per_thread, pass};
-pub use process::{join_again, set_starter, start_thread};
+pub use process::{join_again, set_starter};
 pub use waiting::count_out_the_dead;
 pub use work::{Across, CheckFirst, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};

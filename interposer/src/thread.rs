@@ -2,9 +2,8 @@
 //! The one thread of ours in the program: it brings a lost broker back and looks for drivers that no hook reaches.
 //!
 //! Started after the program's own `cuInit` succeeded (the driver has threads by then, so the program counts with
-//! them); for a program that has not come so far, once it looks at NVML as a client, or when a thread of it must wait
-//! at the hold of a suspended job; with every signal blocked but those that libc uses among threads. A forked child has
-//! none until its own.
+//! them), or when a thread of a program that has not come so far must wait at the hold of a suspended job; with every
+//! signal blocked but those that libc uses among threads. A forked child has none until its own.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -53,13 +53,6 @@ pub fn set_starter(start: fn(&'static State)) {
     }
 }
 
-/// Starts the library's thread unless there is one, in a program that may never come to its `cuInit`.
-pub fn start_thread(state: &'static State) {
-    if let Some(gates) = get() {
-        gates.start_thread(state);
-    }
-}
-
 impl Gates {
     /// Starts the library's thread unless there is one.
     pub fn start_thread(&self, state: &'static State) {

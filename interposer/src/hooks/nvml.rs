@@ -15,7 +15,6 @@ use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUU
 use partage_protocol::message::MAX_DEVICES;
 
 use crate::attachment::job::Job;
-use crate::gate;
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
@@ -53,13 +52,7 @@ pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
     let state = state::get()?;
     errno::preserving(|| session::ensure(state, true));
     super::init::be_reachable();
-    let job = state.job()?;
-    if !state.has_thread.load(Ordering::Relaxed) {
-        // It may never come to its `cuInit`, and what it shares with its broker keeps its job from being saved: only
-        // our thread lets go of that.
-        errno::preserving(|| gate::start_thread(state));
-    }
-    Some((state, job))
+    Some((state, state.job()?))
 }
 
 /// The job's slots in the order NVML lists them: those whose device this process may open.
