@@ -34,11 +34,17 @@ const CLIENTS_PER_PROCESS: usize = 8;
 type Pages = (Arc<PagePair>, Option<[OwnedFd; 2]>);
 
 impl StateDriver {
-    /// A connection's first binary packet, and the pages that came with it.
-    pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
+    /// A private broker serves its user, root, and the users of the user's own namespaces; its socket lets in everybody
+    /// that comes by its folder.
+    pub(super) fn serves_not(&self, peer: &Peer) -> bool {
         let me = nix::unistd::geteuid().as_raw();
         let is_guest = peer.uid != me && peer.uid != 0;
-        if self.directory.kind() == Kind::Private && is_guest && !is_of_namespace_of(peer.pid, me) {
+        self.directory.kind() == Kind::Private && is_guest && !is_of_namespace_of(peer.pid, me)
+    }
+
+    /// A connection's first binary packet, and the pages that came with it.
+    pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
+        if self.serves_not(&peer) {
             return self.refuse(peer.connection, REFUSED_IDENTITY, "this broker serves another user");
         }
         // Before anything that waits for a helper.

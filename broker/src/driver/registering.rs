@@ -31,6 +31,12 @@ impl StateDriver {
         if let Some(inside) = caller.inside {
             return self.register_inside(&peer, &caller, (inside, request.pid));
         }
+        let run = &request.run;
+        if run.saved.is_some() || run.restored.is_some() || run.token.is_some() || run.dry_run {
+            // What a job's own process asks is judged by that process.
+            let message = "a registration asks for numbers: not for saves, a snapshot, a token or a dry run".to_owned();
+            return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
+        }
         match self.registering(&caller, &request) {
             Ok(registering) => {
                 let mut run = request.run;
@@ -83,6 +89,14 @@ impl StateDriver {
                 "register a process of your own, or ask root",
             ));
         }
+        // Else a user of root's container could give its own processes there other numbers than root did.
+        let by_root = self
+            .job_by_kernel(stat.id)
+            .filter(|job| self.is_registered_by_root(*job));
+        if let Some(job) = by_root.filter(|_| !is_root) {
+            let message = format!("process {pid} is of {job}, a container's job that root registered");
+            return Err((ErrorCode::NotAllowed, message, "ask root"));
+        }
         let known = self
             .clients
             .of_process(stat.id)
@@ -119,6 +133,11 @@ impl StateDriver {
             },
             nodes: request.nodes.clone(),
         })
+    }
+
+    fn is_registered_by_root(&self, job: partage_protocol::units::JobId) -> bool {
+        let registration = self.jobs.get(job).and_then(|record| record.registration.as_ref());
+        registration.is_some_and(|registration| registration.is_by_root)
     }
 
     /// May this caller register anything? Its numbers of processes are to be ours, and its root the host's.

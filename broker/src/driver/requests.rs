@@ -16,7 +16,7 @@ use super::held::Registering;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;
-use crate::host::proc::outer_number;
+use crate::host::proc::{namespace, outer_number};
 use crate::invariants;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
@@ -30,24 +30,28 @@ const SHOWN_COMMAND: usize = 4096;
 /// always room for the processes of no job, which come with the first page.
 const PAGE: usize = frame::MAX_DOCUMENT / 4;
 
+fn not_understood(error: &serde_json::Error) -> Reply {
+    let message = format!("the broker does not understand this request: {error}");
+    let hint = "use the `partage` of the broker's version (partage version)";
+    Reply::Error(error_view(ErrorCode::Invalid, message, Some(hint)))
+}
+
 impl StateDriver {
     /// A whole request came in.
     pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
         let to = peer.connection;
         let mut request = match serde_json::from_slice::<Request>(document) {
             Ok(request) => request,
-            Err(error) => {
-                let message = format!("the broker does not understand this request: {error}");
-                let hint = "use the `partage` of the broker's version (partage version)";
-                return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, Some(hint))));
-            }
+            Err(error) => return self.answer(to, not_understood(&error)),
         };
         let Some(process) = self.process_of(&peer) else {
             let message = "the broker cannot see this process: its pid namespace is not below the broker's".to_owned();
             return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
         };
         debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
-        self.translate_target(&mut request, peer.pid);
+        if let Err((code, message)) = self.is_for_us(&peer, &mut request) {
+            return self.answer(to, Reply::Error(error_view(code, message.to_owned(), None)));
+        }
         let caller = self.caller(&peer, process);
         if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
             self.find_stopped_jobs(now);
@@ -102,14 +106,34 @@ impl StateDriver {
         }
     }
 
-    /// A target that is a process's number, or `process:` and one, is one of the caller's pid namespace.
-    fn translate_target(&self, request: &mut Request, caller: u32) {
-        let Some(target) = request.target_mut() else { return };
-        let digits = target.strip_prefix("process:").unwrap_or(target);
-        let number = digits.parse().ok();
-        if let Some(outer) = number.and_then(|number| outer_number(number, caller, &*self.processes)) {
-            *target = format!("{}{outer}", &target[..target.len() - digits.len()]);
+    /// Is this a request of somebody whom this broker serves, about a process that there is? Its target then says the
+    /// number that the process has here.
+    fn is_for_us(&self, peer: &Peer, request: &mut Request) -> Result<(), (ErrorCode, &'static str)> {
+        if self.serves_not(peer) {
+            return Err((ErrorCode::NotAllowed, "this broker serves another user"));
         }
+        if !self.translate_target(request, peer.pid) {
+            return Err((ErrorCode::NoTarget, "no process of this pid namespace has that number"));
+        }
+        Ok(())
+    }
+
+    /// A target that is a process's number, or `process:` and one, is one of the caller's pid namespace. `false`: there
+    /// is none there, and the process that has this number here is not meant.
+    fn translate_target(&self, request: &mut Request, caller: u32) -> bool {
+        let Some(target) = request.target_mut() else {
+            return true;
+        };
+        let digits = target.strip_prefix("process:").unwrap_or(target);
+        let Ok(number) = digits.parse() else { return true };
+        if namespace(caller) == namespace(std::process::id()) {
+            return true;
+        }
+        let Some(outer) = outer_number(number, caller, &*self.processes) else {
+            return false;
+        };
+        *target = format!("{}{outer}", &target[..target.len() - digits.len()]);
+        true
     }
 
     fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {

@@ -4,7 +4,7 @@
 
 use partage_policy::Residence;
 use partage_protocol::snapshot::SavedEvery;
-use partage_protocol::units::JobId;
+use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::way::{Leaving, Purpose, SaveTo};
 use crate::clock::Now;
@@ -17,7 +17,10 @@ impl StateDriver {
         if now.ns < self.ways.periodic.poll_ns() {
             return;
         }
-        let every = |job: &JobId| self.saved_every(*job).map(|saved| (*job, saved.every_ns));
+        let every = |job: &JobId| {
+            self.saved_every(*job)
+                .map(|saved| (*job, saved.every_ns.max(SECOND_NS)))
+        };
         let jobs: Vec<(JobId, u64)> = self.jobs.ids().filter_map(|job| every(&job)).collect();
         for job in self.ways.periodic.take_due(&jobs, now.ns) {
             let is_here = self
@@ -48,7 +51,13 @@ impl StateDriver {
             criu: saved.criu.clone().map(Into::into),
             is_periodic: true,
         };
-        let checked = store::own_folder(&to.folder, false).and_then(|()| store::is_writable(&to.folder));
+        let me = nix::unistd::geteuid().as_raw();
+        let checked = match self.policy.owner(job) == Some(me) {
+            true => store::own_folder(&to.folder, false).and_then(|()| store::is_writable(&to.folder)),
+            false => Err(format!(
+                "a job is saved by a broker of its own user alone (uid {me} here)"
+            )),
+        };
         let begun = checked.and_then(|()| {
             self.begin_to_save(job, to, Leaving::unasked(Purpose::Save), now)
                 .map_err(|(_, why)| why)
@@ -67,7 +76,7 @@ impl StateDriver {
 
     /// The next one is counted from here.
     pub(super) fn note_save_end(&mut self, job: JobId, now: Now) {
-        if let Some(every_ns) = self.saved_every(job).map(|saved| saved.every_ns) {
+        if let Some(every_ns) = self.saved_every(job).map(|saved| saved.every_ns.max(SECOND_NS)) {
             self.ways.periodic.note_end(job, every_ns, now.ns);
         }
     }

@@ -31,8 +31,9 @@ const LIBRARY: &str = "/usr/lib/partage/libpartage.so";
 /// Seconds after which an engine ends the hook, which gives up before.
 const HOOK_SECONDS: u32 = 10;
 
-/// How the broker's folder is mounted: what runs inside connects to its socket.
-const FOLDER: [&str; 5] = ["rw", "nosuid", "nodev", "noexec", "rbind"];
+/// How the broker's folder is mounted: what runs inside connects to its socket, for which it need not write there, and
+/// root in a container must not put another one in its place.
+const FOLDER: [&str; 5] = ["ro", "nosuid", "nodev", "noexec", "rbind"];
 
 /// What the description depends on.
 struct Parts<'a> {

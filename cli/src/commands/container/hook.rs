@@ -76,7 +76,7 @@ fn guard(timeout: Duration, is_open: bool) {
     std::thread::spawn(move || {
         std::thread::sleep(timeout + SLACK);
         let what = if is_open {
-            "starts without a limit (--open)"
+            "may start without a limit (--open)"
         } else {
             "does not start"
         };
