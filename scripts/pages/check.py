@@ -97,6 +97,8 @@ class Check:
 
     def environment(self, home):
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("PARTAGE_", "LD_", "CUDA")) and k != "TMUX"}
+        # A page is run inside a pid namespace, where a managed broker starts only when it is told to.
+        keep["PARTAGE_PID_NAMESPACE"] = "any"
         python = os.path.dirname(os.path.abspath(sys.executable))
         path = f"{self.options.bin}:{python}:{keep.get('PATH', '')}"
         # tinygrad's CUDA back end, PTX from its own compiler.

@@ -23,7 +23,7 @@ mount -t overlay -o "lowerdir=/usr/local,upperdir=$0/local,workdir=$0/work" over
   cp -a /usr/local/. "$0/local" && mount --bind "$0/local" /usr/local
 }
 mkdir -p /etc/sudoers.d && rm -rf /etc/partage
-echo 'Defaults env_keep += "PARTAGE_SIM_DIR LD_LIBRARY_PATH"' >/etc/sudoers.d/pages
+echo 'Defaults env_keep += "PARTAGE_SIM_DIR PARTAGE_PID_NAMESPACE LD_LIBRARY_PATH"' >/etc/sudoers.d/pages
 exec "$@"
 """
 
