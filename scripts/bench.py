@@ -194,7 +194,9 @@ def host_with(rules, folder):
     file.write_text("schema = 1\n" + "".join(rule.format(n, "/" if n % 2 else "/none") for n in range(rules)))
     sockets = folder / "sockets"
     users = machine | {"PARTAGE_SOCKET_DIR": str(sockets)}
-    command = [str(BIN / "partaged"), "--managed", "--config", str(file), "--socket-dir", str(sockets)]
+    # In a container's pid namespace, too: all that is measured is in it.
+    command = [str(BIN / "partaged"), "--managed", "--pid-namespace", "any", "--config", str(file)]
+    command += ["--socket-dir", str(sockets)]
     broker = subprocess.Popen(command, env=users, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(100):
         if subprocess.run([str(PARTAGE), "broker", "status"], env=users, capture_output=True).returncode == 0:

@@ -22,8 +22,21 @@ pub const FILES: &str = "files";
 pub const LATEST: &str = "LATEST";
 /// The file whose lock is the right to write.
 pub const LOCK: &str = ".lock";
+/// The oldest CRIU that will do: 4.1.1 silently loses `MADV_WIPEONFORK`, by which the library tells a forked child from
+/// its parent.
+pub const LEAST_CRIU: (u32, u32) = (4, 2);
 /// Processes and devices beyond any real job's.
 const MOST: usize = 65_536;
+
+/// Is this version of CRIU (`4.2.1`) at least [`LEAST_CRIU`]?
+#[must_use]
+pub fn will_do(criu_version: &str) -> bool {
+    let mut parts = criu_version.split(|letter: char| !letter.is_ascii_digit());
+    let mut number = || parts.next()?.parse().ok();
+    number()
+        .zip(number())
+        .is_some_and(|found: (u32, u32)| found >= LEAST_CRIU)
+}
 
 /// A snapshot of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -146,3 +146,17 @@ fn what_cannot_be_is_refused_by_the_name_of_the_field() {
         assert_eq!(generation_of(name), None, "{name}");
     }
 }
+
+#[test]
+fn versions_of_criu_are_compared_as_numbers() {
+    for (version, is_good) in [
+        ("4.2.1", true),
+        ("4.10", true),
+        ("5.0", true),
+        ("4.1.1", false),
+        ("3.17.1", false),
+        ("next", false),
+    ] {
+        assert_eq!(partage_protocol::snapshot::will_do(version), is_good, "{version}");
+    }
+}

@@ -19,7 +19,7 @@ use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
-use crate::host::proc::{ancestors, is_of_namespace_of, is_own_helper, login_scope};
+use crate::host::proc::{ancestors, is_own_helper, login_scope};
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
 use crate::peer::Peer;
@@ -39,7 +39,7 @@ impl StateDriver {
     pub(super) fn serves_not(&self, peer: &Peer) -> bool {
         let me = nix::unistd::geteuid().as_raw();
         let is_guest = peer.uid != me && peer.uid != 0;
-        self.directory.kind() == Kind::Private && is_guest && !is_of_namespace_of(peer.pid, me)
+        self.directory.kind() == Kind::Private && is_guest && !self.processes.is_in_namespace_of(peer.pid, me)
     }
 
     /// A connection's first binary packet, and the pages that came with it.

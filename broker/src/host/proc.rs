@@ -3,8 +3,6 @@
 //! read: a process stuck in the driver must not stop the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 
 use partage_policy::{Cgroup, Process};
@@ -117,44 +115,6 @@ pub fn is_own_helper(pid: u32) -> bool {
         Some((facts.dev(), facts.ino()))
     };
     parent == Some(std::process::id()) && program("self").is_some_and(|own| program(&pid.to_string()) == Some(own))
-}
-
-/// Is a process in a user namespace that this user made, or in one below such a one? Its users are this user's
-/// subordinate ones.
-#[must_use]
-pub fn is_of_namespace_of(pid: u32, uid: u32) -> bool {
-    // <linux/nsfs.h>
-    const NS_GET_PARENT: libc::Ioctl = 0xb702;
-    const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
-    /// Deeper than the kernel lets user namespaces be nested.
-    const DEEPEST: usize = 33;
-    let (Ok(own), Ok(mut namespace)) = (
-        std::fs::metadata("/proc/self/ns/user"),
-        File::open(format!("/proc/{pid}/ns/user")),
-    ) else {
-        return false;
-    };
-    for _ in 0..DEEPEST {
-        if namespace
-            .metadata()
-            .is_ok_and(|facts| (facts.dev(), facts.ino()) == (own.dev(), own.ino()))
-        {
-            return false;
-        }
-        let mut owner: libc::uid_t = u32::MAX;
-        // SAFETY: the kernel writes one uid.
-        if unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut owner) } == 0 && owner == uid {
-            return true;
-        }
-        // SAFETY: takes no argument; what it answers is a descriptor of ours alone.
-        let parent = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT) };
-        if parent < 0 {
-            return false;
-        }
-        // SAFETY: as above.
-        namespace = unsafe { File::from_raw_fd(parent) };
-    }
-    false
 }
 
 /// Does a process belong to a session whose leader this pid namespace does not show? CRIU saves no such process

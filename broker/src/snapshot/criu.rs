@@ -5,14 +5,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use partage_protocol::snapshot::IMAGES;
+use partage_protocol::snapshot::{IMAGES, LEAST_CRIU, will_do};
 
 use super::shared;
 
 /// The variable that names another CRIU than the one in `PATH`.
 pub const VARIABLE: &str = "PARTAGE_CRIU";
-/// 4.1.1 silently loses `MADV_WIPEONFORK`, by which the library tells a forked child from its parent.
-const LEAST: (u32, u32) = (4, 2);
 /// The bits of CAP_SYS_ADMIN and CAP_CHECKPOINT_RESTORE.
 const CAPABILITIES: u64 = 1 << 21 | 1 << 40;
 /// Unlinked files that are saved with the processes, at most, in bytes.
@@ -61,22 +59,16 @@ pub fn version(criu: &Path) -> Result<String, String> {
     let Some(version) = version.map(str::trim) else {
         return Err(format!("{} --version does not say a version of CRIU", criu.display()));
     };
-    match numbers(version) {
-        Some(found) if found >= LEAST => Ok(version.to_owned()),
-        _ => Err(format!(
+    match will_do(version) {
+        true => Ok(version.to_owned()),
+        false => Err(format!(
             "{} is CRIU {version}, and {}.{} or later is needed: an older one silently loses what a forked child must \
              not inherit",
             criu.display(),
-            LEAST.0,
-            LEAST.1
+            LEAST_CRIU.0,
+            LEAST_CRIU.1
         )),
     }
-}
-
-/// The first two numbers of a version.
-fn numbers(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.split(|letter: char| !letter.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// Nothing of a job's environment goes to CRIU.
@@ -215,13 +207,5 @@ mod tests {
         let line = error_line(log).expect("one");
         assert_eq!(line, "unix: External socket is used. Consider using --ext-unix-sk");
         assert_eq!(error_line("all is well"), None);
-    }
-
-    #[test]
-    fn versions_are_compared_as_numbers() {
-        assert_eq!(numbers("4.2.1"), Some((4, 2)));
-        assert!(numbers("4.10").expect("numbers") > LEAST);
-        assert!(numbers("4.1.1").expect("numbers") < LEAST);
-        assert_eq!(numbers("next"), None);
     }
 }

@@ -5,6 +5,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use partage_protocol::snapshot::{LEAST_CRIU, will_do};
+
 use crate::failure::{Failure, Kind, Outcome};
 
 /// The variable that names another CRIU than the one in `PATH`.
@@ -32,17 +34,27 @@ pub fn find() -> Outcome<PathBuf> {
     found.find(|path| path.is_file()).ok_or_else(|| absent().hint(hint))
 }
 
-/// What a program says of its version. Whether that will do, the broker judges.
+/// A program's version, if it is a CRIU that can be used.
 ///
 /// # Errors
-/// It does not start, or is no CRIU.
+/// It does not start, is no CRIU, or is too old.
 pub fn version(criu: &Path) -> Outcome<String> {
     let output = Command::new(criu).arg("--version").stdin(Stdio::null()).output();
     let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
     let text = String::from_utf8_lossy(&text).into_owned();
     let version = text.lines().find_map(|line| line.strip_prefix("Version:"));
     let version = version.map(|version| version.trim().to_owned());
-    version.ok_or_else(|| Failure::new(Kind::Failed, format!("{} is no CRIU that starts here", criu.display())))
+    let absent = || Failure::new(Kind::Failed, format!("{} is no CRIU that starts here", criu.display()));
+    let version = version.ok_or_else(absent)?;
+    if will_do(&version) {
+        return Ok(version);
+    }
+    let (major, minor) = LEAST_CRIU;
+    let message = format!(
+        "{} is CRIU {version}, and {major}.{minor} or later is needed",
+        criu.display()
+    );
+    Err(Failure::new(Kind::Failed, message).hint(format!("name a newer one in {VARIABLE}")))
 }
 
 /// May this process restore processes? It makes namespaces and mounts for them.
