@@ -1,31 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a long queue costs: how often the clients' words are read says how often a device is looked at.
 
-use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
-
-use crate::host::{Board, Host, caller, mem, uuid};
-use partage_policy::{Event, Machine, Measurement, Process, Reading, Run, Ticket};
-use partage_protocol::job_ledger::Words;
+use crate::host::{Counted, Host, caller, mem, uuid};
+use partage_policy::{Event, Measurement, Process, Run, Ticket};
 use partage_protocol::units::{ClientId, GIB};
-
-/// The host's words, and how often they were looked up.
-struct Counted<'a> {
-    board: &'a Board,
-    looks: Cell<u64>,
-}
-
-impl Machine for Counted<'_> {
-    type Word = AtomicU64;
-    fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
-        self.looks.set(self.looks.get() + 1);
-        self.board.words(client, slot)
-    }
-
-    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
-        self.board.reading(client, slot)
-    }
-}
 
 const DEVICES: u8 = 2;
 
@@ -64,10 +42,7 @@ fn queue(waiting: u64) -> (Host, ClientId) {
 
 /// How often words are looked up for an event.
 fn looks(host: &mut Host, event: Event) -> u64 {
-    let counted = Counted {
-        board: &host.board,
-        looks: Cell::new(0),
-    };
+    let counted = Counted::new(&host.board);
     let _ = host.policy.step(host.now_ns, event, &counted);
     counted.looks.get()
 }

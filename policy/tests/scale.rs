@@ -4,18 +4,15 @@
 //! `cargo test --release -p partage-policy --test policy -- --ignored --nocapture scale` prints the times, which depend
 //! on the machine. What does not is tested always: how often the clients' words are read for an ask.
 
-use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use crate::host::{Board, Host, USED, caller, mem, uuid};
+use crate::host::{Counted, Host, USED, caller, mem, uuid};
 use crate::rules_in_use::{gib, new_rules, written};
 use partage_policy::{
-    Attaching, Config, DeviceSeen, Event, Machine, Match, Max, Measurement, Membership, Pattern, Policy, Process,
-    Reading, Rule, Rules, Run, Ticket, Total,
+    Attaching, Config, DeviceSeen, Event, Match, Max, Measurement, Membership, Pattern, Policy, Process, Rule, Rules,
+    Run, Ticket, Total,
 };
 use partage_protocol::admin::RunRequest;
-use partage_protocol::job_ledger::Words;
 use partage_protocol::units::{ClientId, GIB, JobId};
 
 const USERS: u32 = 50;
@@ -202,24 +199,6 @@ fn ask(client: ClientId, wanted: u64) -> Event {
     }
 }
 
-/// The host's words, and how often they were looked up.
-struct Counted<'a> {
-    board: &'a Board,
-    looks: Cell<u64>,
-}
-
-impl Machine for Counted<'_> {
-    type Word = AtomicU64;
-    fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
-        self.looks.set(self.looks.get() + 1);
-        self.board.words(client, slot)
-    }
-
-    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
-        self.board.reading(client, slot)
-    }
-}
-
 /// Prints the median time of an event in microseconds, and the longest one's.
 // It measures, and nothing is judged by what it measures.
 #[expect(clippy::disallowed_methods)]
@@ -305,10 +284,7 @@ fn an_ask_looks_at_its_devices_jobs_however_many_rules_there_are() {
     let looks = |rules: Rules| {
         let mut crowd = Crowd::new(2, 60, rules);
         let client = crowd.clients[7];
-        let counted = Counted {
-            board: &crowd.host.board,
-            looks: Cell::new(0),
-        };
+        let counted = Counted::new(&crowd.host.board);
         let _ = crowd
             .host
             .policy

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::races::siblings;
-use super::ruled_host::{Host, bare, held, said};
+use super::ruled_host::{Host, bare, exhausted, said};
 use super::views::figures;
 use super::{Case, Random, tenth};
 use crate::client::Client;
@@ -232,17 +232,7 @@ fn every_way(rig: &Rig) {
         bare(rig, &[("PARTAGE_MEM_BYTES", "8589934592")]),
     ];
     clients.iter_mut().for_each(Client::ready);
-    let mut count = 0;
-    for part in [256 * MIB, 32 * MIB, MIB] {
-        // In turns, until nobody gets any more.
-        while clients.iter_mut().fold(false, |any, client| {
-            count += 1;
-            any | (client.say(&format!("alloc {part} a{count}")) == "alloc 0")
-        }) {
-            assert!(count < 10_000, "they get without end");
-        }
-    }
-    let all: u64 = clients.iter().map(|client| held(rig, client.pid())).sum();
+    let all = exhausted(rig, &mut clients);
     assert!((2 * GIB - 256 * MIB..=2 * GIB).contains(&all), "{} MiB", all / MIB);
     let (_, text) = said(rig, &["why", "j1", "--json"]);
     let text = text.split_whitespace().collect::<String>();

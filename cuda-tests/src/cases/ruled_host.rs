@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::artefacts::built;
 use crate::client::Client;
-use crate::rig::Rig;
+use crate::rig::{MIB, Rig};
 
 /// Nothing is timed by it; it only turns a hang into a failure.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -79,6 +79,20 @@ pub fn held(rig: &Rig, pid: u32) -> u64 {
         .filter(|occupant| occupant.pid == pid)
         .map(|occupant| occupant.used)
         .sum()
+}
+
+/// All take memory in turns until nobody gets any more. What the driver then holds for them, in bytes.
+pub fn exhausted(rig: &Rig, clients: &mut [Client]) -> u64 {
+    let mut count = 0;
+    for part in [256 * MIB, 32 * MIB, MIB] {
+        while clients.iter_mut().fold(false, |any, client| {
+            count += 1;
+            any | (client.say(&format!("alloc {part} a{count}")) == "alloc 0")
+        }) {
+            assert!(count < 10_000, "they get without end");
+        }
+    }
+    clients.iter().map(|client| held(rig, client.pid())).sum()
 }
 
 /// A program with the library and without `run`.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use super::ruled_host::{Host, SOON, bare, broker, config, held, said};
+use super::ruled_host::{Host, SOON, bare, broker, config, exhausted, held, said};
 use super::{Case, tenth};
 use crate::artefacts::built;
 use crate::client::Client;
@@ -287,17 +287,7 @@ fn own_scopes(rig: &Rig) {
         assert!(host.reload(&text));
         let mut clients: Vec<Client> = scopes.iter().map(|scope| scope.bare(rig)).collect();
         clients.iter_mut().for_each(Client::ready);
-        let mut count = 0;
-        for part in [256 * MIB, 32 * MIB, MIB] {
-            // In turns, until nobody gets any more.
-            while clients.iter_mut().fold(false, |any, client| {
-                count += 1;
-                any | (client.say(&format!("alloc {part} a{count}")) == "alloc 0")
-            }) {
-                assert!(count < 10_000, "they get without end");
-            }
-        }
-        let all: u64 = clients.iter().map(|client| held(rig, client.pid())).sum();
+        let all = exhausted(rig, &mut clients);
         assert!((MOST - 256 * MIB..=MOST).contains(&all), "{text}: {} MiB", all / MIB);
         clients.iter_mut().for_each(Client::kill);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The words of the host's clients: the broker's file and the clients' pages.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,5 +78,32 @@ impl Board {
             rows,
             lost: self.lost.clone(),
         }
+    }
+}
+
+/// The host's words, and how often they were looked up.
+pub struct Counted<'a> {
+    board: &'a Board,
+    pub looks: Cell<u64>,
+}
+
+impl<'a> Counted<'a> {
+    pub fn new(board: &'a Board) -> Self {
+        Self {
+            board,
+            looks: Cell::new(0),
+        }
+    }
+}
+
+impl Machine for Counted<'_> {
+    type Word = AtomicU64;
+    fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
+        self.looks.set(self.looks.get() + 1);
+        self.board.words(client, slot)
+    }
+
+    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
+        self.board.reading(client, slot)
     }
 }

@@ -21,7 +21,7 @@ mod invariants;
 mod looks;
 mod restart;
 
-pub use board::{Board, FINISHED, MANAGED, OVERHEAD, STARTED, USED};
+pub use board::{Board, Counted, FINISHED, MANAGED, OVERHEAD, STARTED, USED};
 pub use looks::verdict_of;
 
 /// One process with device memory.

@@ -10,7 +10,7 @@ use partage_protocol::hold::HARD;
 use super::said::{filled, next_broker, no, ok, state, used_by};
 use crate::artefacts::kernels;
 use crate::cases::Case;
-use crate::cases::races::siblings;
+use crate::cases::races::{Siblings, siblings};
 use crate::client::{Client, PATIENCE};
 use crate::pages::Pages;
 use crate::rig::{GIB, MIB, Rig};
@@ -143,19 +143,34 @@ fn helper_dies(rig: &Rig) {
     }
 }
 
+/// A job of three processes: two with memory that is known, and one that dies in this call of the driver's.
+pub(super) fn three(rig: &Rig, call: &str) -> (Siblings, Client) {
+    let mut job = siblings(rig, &["-m", "6GiB", "-g", "0", "--name", "three"], 2);
+    for (client, value) in job.members.iter_mut().zip(6..) {
+        client.expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
+        client.expect(&format!("fill a {value}"), &format!("fill 0 {value} {value}"));
+    }
+    let mut third = rig.command(crate::artefacts::client());
+    third.arg("dlopen").envs(job.environment());
+    third.env("PARTAGE_SIM_FAULTS", format!("dies:{call}:1"));
+    let mut third = Client::start(third);
+    third.ready();
+    third.expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
+    (job, third)
+}
+
+/// Its processes end, and nothing of them is left.
+pub(super) fn end(rig: &Rig, mut job: Siblings) {
+    job.members.iter_mut().for_each(Client::kill);
+    job.shell.kill();
+    rig.eventually(PATIENCE, "nothing is left", || {
+        rig.ledger_used() == 0 && rig.jobs().is_empty()
+    });
+}
+
 fn target_dies(rig: &Rig) {
     for (operation, _) in CALLS {
-        let mut job = siblings(rig, &["-m", "6GiB", "-g", "0", "--name", "three"], 2);
-        for (client, value) in job.members.iter_mut().zip(6..) {
-            client.expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
-            client.expect(&format!("fill a {value}"), &format!("fill 0 {value} {value}"));
-        }
-        let mut third = rig.command(crate::artefacts::client());
-        third.arg("dlopen").envs(job.environment());
-        third.env("PARTAGE_SIM_FAULTS", format!("dies:{operation}:1"));
-        let mut third = Client::start(third);
-        third.ready();
-        third.expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
+        let (mut job, third) = three(rig, operation);
         let suspended = rig.output(rig.partage(&["suspend", "three"])).status.success();
         let what = format!("{operation}, suspended {suspended}");
         rig.eventually(Duration::from_secs(30), &what, || {
@@ -167,11 +182,7 @@ fn target_dies(rig: &Rig) {
             client.expect(&format!("check a {value}"), "check 0 0");
         }
         assert_eq!(third.finish().code(), None, "it was not killed in {operation}");
-        job.members.iter_mut().for_each(Client::kill);
-        job.shell.kill();
-        rig.eventually(PATIENCE, "nothing is left", || {
-            rig.ledger_used() == 0 && rig.jobs().is_empty()
-        });
+        end(rig, job);
     }
 }
 

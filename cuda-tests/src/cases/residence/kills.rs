@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use super::super::Case;
-use super::faults::{helper_of, set_faults, standing_in};
+use super::faults::{end, helper_of, set_faults, standing_in, three};
 use super::moved::index_of;
 use super::said::{filled, ok, state};
-use crate::cases::races::siblings;
-use crate::client::{Client, PATIENCE};
+use crate::client::PATIENCE;
 use crate::rig::{MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
@@ -73,17 +72,7 @@ fn target_dies(rig: &Rig) {
     try_map(rig, "probe");
     probe.kill();
     for call in CALLS {
-        let mut job = siblings(rig, &["-m", "6GiB", "-g", "0", "--name", "three"], 2);
-        for (client, value) in job.members.iter_mut().zip(6..) {
-            client.expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
-            client.expect(&format!("fill a {value}"), &format!("fill 0 {value} {value}"));
-        }
-        let mut third = rig.command(crate::artefacts::client());
-        third.arg("dlopen").envs(job.environment());
-        third.env("PARTAGE_SIM_FAULTS", format!("dies:{call}:1"));
-        let mut third = Client::start(third);
-        third.ready();
-        third.expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
+        let (mut job, third) = three(rig, call);
         let moved = rig
             .output(rig.partage(&["migrate", "three", "--to", "1"]))
             .status
@@ -96,10 +85,6 @@ fn target_dies(rig: &Rig) {
             client.expect("count", "count 0 1");
         }
         rig.eventually(PATIENCE, "the books agree", || rig.books_agree());
-        job.members.iter_mut().for_each(Client::kill);
-        job.shell.kill();
-        rig.eventually(PATIENCE, "nothing is left", || {
-            rig.ledger_used() == 0 && rig.jobs().is_empty()
-        });
+        end(rig, job);
     }
 }

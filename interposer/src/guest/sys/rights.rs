@@ -14,12 +14,10 @@ pub fn can_read_and_write(path: &CStr) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(-result as i32) }
 }
 
-/// The groups of this process: the effective one, and as many of the others as there is room for.
-pub fn groups(room: &mut [u32; 64]) -> &[u32] {
+/// The groups of this process, the effective one first. `None`: there are more than there is room for.
+pub fn groups(room: &mut [u32; 64]) -> Option<&[u32]> {
     let [effective, others @ ..] = room;
     *effective = call!(SYS_getegid) as u32;
     let count = call!(SYS_getgroups, others.len(), others.as_mut_ptr());
-    // More than there is room for: the kernel tells none.
-    let count = usize::try_from(count).unwrap_or(0).saturating_add(1);
-    room.get(..count).unwrap_or(&[])
+    room.get(..usize::try_from(count).ok()?.saturating_add(1))
 }
