@@ -141,8 +141,11 @@ impl Client {
         self.child.id()
     }
 
-    /// Sends a signal.
+    /// Sends a signal; one that stops has stopped it when this returns.
     pub fn signal(&self, signal: i32) {
+        if signal == libc::SIGSTOP {
+            return partage_machine::process::stop(self.child.id());
+        }
         // SAFETY: kill with the pid of our own unreaped child: it cannot be another process.
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }

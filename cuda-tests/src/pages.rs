@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use partage_machine::process::stop;
 use partage_protocol::gate::{self, HELD, TimePage};
 use partage_protocol::hold;
 use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, GrantLine, PAGE_BYTES};
@@ -200,18 +201,6 @@ fn map(file: &File, length: usize) -> *mut libc::c_void {
     memory
 }
 
-/// Whether every thread of a process is stopped.
-fn stands_still(pid: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    let state = |thread: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.trim_start().starts_with('T'))
-    };
-    threads.flatten().all(state)
-}
-
 /// A broker that is stopped; it goes on when this goes.
 pub struct Stopped(u32);
 
@@ -222,10 +211,8 @@ impl Stopped {
     /// When it has none.
     pub fn broker(rig: &Rig) -> Self {
         let pid = rig.broker_pid_quick().expect("a broker runs");
-        // SAFETY: the pid of this rig's broker, which does not end while it has a client.
-        unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
-        // The signal is only sent: what a thread of it still writes would come after what the test does.
-        rig.eventually(SOON, "the broker stops", || stands_still(pid));
+        // What a thread of it still writes would come after what the test does.
+        stop(pid);
         Self(pid)
     }
 }

@@ -149,8 +149,11 @@ impl TimeClient {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal; one that stops has stopped it when this returns.
     pub fn signal(&self, signal: i32) {
+        if signal == libc::SIGSTOP {
+            return partage_machine::process::stop(self.child.id());
+        }
         // SAFETY: kill with the pid of our own unreaped child: it cannot be another process.
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }

@@ -289,7 +289,7 @@ fn kill_broker_for_good(rig: &Rig, folder: &Path) {
 fn stopped(rig: &Rig) {
     let job = siblings(rig, LIMIT, 0);
     let broker = rig.broker_pid_quick().expect("a broker serves this rig");
-    signal(broker, libc::SIGSTOP);
+    partage_machine::process::stop(broker);
     let mut workers = closed_workers(rig, &job);
     signal(broker, libc::SIGCONT);
     contexts_when_served(rig, &mut workers);
@@ -445,7 +445,7 @@ fn hanging(rig: &Rig) {
     };
     first.expect(&format!("alloc {PART} a"), "alloc 0");
     let broker = rig.broker_pid_quick().expect("a broker serves this rig");
-    signal(broker, libc::SIGSTOP);
+    partage_machine::process::stop(broker);
     let start = Instant::now();
     second.expect(&format!("alloc {PART} b"), "alloc 2");
     let one_wait = start.elapsed();

@@ -63,7 +63,7 @@ fn lock_out(rig: &Rig, how: &str) {
     let broker = rig.broker_pid().expect("it answers") as i32;
     // SAFETY: the broker of this rig, which lives until its jobs have ended.
     let signal = |number| unsafe { libc::kill(broker, number) };
-    signal(libc::SIGSTOP);
+    partage_machine::process::stop(broker as u32);
     client.tell("leave");
     let left = client.answer();
     signal(libc::SIGCONT);

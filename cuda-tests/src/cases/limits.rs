@@ -421,10 +421,9 @@ fn no_broker(rig: &Rig) {
     first.expect(&format!("alloc {GIB} a"), "alloc 0");
     let broker = rig.broker_pid().expect("it admitted the job") as libc::pid_t;
     said(rig, &["set", "pair", "mem=512MiB"]);
-    // SAFETY: the pid of this rig's broker, which answered just now.
-    unsafe { libc::kill(broker, libc::SIGSTOP) };
+    partage_machine::process::stop(broker as u32);
     first.expect("alloc 1048576 b", "alloc 2");
-    // SAFETY: as above; it is stopped and so still the same process.
+    // SAFETY: the pid of this rig's broker, which is stopped and so still the same process.
     unsafe { libc::kill(broker, libc::SIGCONT) };
     rig.eventually(Duration::from_secs(10), "the refusal is counted", || {
         job(rig, "pair")["denied"]["no_broker"].as_u64() >= Some(1)

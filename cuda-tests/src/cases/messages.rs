@@ -33,7 +33,7 @@ fn stopped_broker(rig: &Rig) {
         // SAFETY: a signal to the broker of this machine, which this case started.
         assert_eq!(unsafe { libc::kill(pid.cast_signed(), signal) }, 0);
     };
-    signal(libc::SIGSTOP);
+    partage_machine::process::stop(pid);
     let outputs = [
         (5, rig.output(rig.partage(&["ps"]))),
         (125, rig.output(rig.run(&[], Path::new("/bin/true"), &[]))),

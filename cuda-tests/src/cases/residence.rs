@@ -358,10 +358,6 @@ fn stopped(rig: &Rig) {
     let pid = client.pid();
     ok(rig, &["suspend", "stopped"]);
     client.signal(libc::SIGSTOP);
-    rig.eventually(PATIENCE, "it is stopped", || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-    });
     let text = format!("pid {pid} is stopped: kill -CONT {pid} lets it go on");
     let (code, said) = no(rig, &["resume", "stopped", "--on-full", "fail"]);
     assert!(code == Some(1) && said.contains(&text), "{said}");

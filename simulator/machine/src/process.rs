@@ -128,6 +128,29 @@ pub fn is_stopped(pid: u32) -> bool {
     read(pid).is_some_and(|(_, state)| state == 'T')
 }
 
+/// Sends SIGSTOP to a process of the own PID namespace and returns when each of its threads stands, or after ten
+/// seconds.
+///
+/// `kill` returns when the signal is sent: until one of its threads has taken it the others run on, on a busy machine
+/// for milliseconds, and answer what they should not.
+pub fn stop(pid: u32) {
+    // SAFETY: a plain system call.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
+    let begun = std::time::Instant::now();
+    while !stands(pid) && begun.elapsed() < std::time::Duration::from_secs(10) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Whether no thread of a process runs: each is stopped, or has ended.
+fn stands(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads.flatten().all(|thread| {
+        let stat = fs::read(thread.path().join("stat"));
+        stat.is_ok_and(|stat| parse(pid, &stat).is_none_or(|(_, state)| matches!(state, 'T' | 'Z' | 'X')))
+    })
+}
+
 /// The number that a thread has in the PID namespace of the calling process, which knows it by the number in a
 /// namespace of its own. `None`: it is not below this one, or gone.
 pub fn number_of_thread(namespace: u64, number: u32) -> Option<u32> {

@@ -285,7 +285,7 @@ fn a_stopped_target_answers_when_it_goes_on() {
     let test = "checkpoint::a_stopped_target_answers_when_it_goes_on";
     run(test, |driver| {
         let target = Target::start(test);
-        target.signal(libc::SIGSTOP);
+        partage_machine::process::stop(target.child.id());
         let pid = target.pid();
         let locked = lock_meanwhile(driver, pid, || target.signal(libc::SIGCONT));
         assert_eq!(locked, CuResult::SUCCESS);

@@ -131,10 +131,9 @@ fn queued_kernels_run_while_their_process_is_stopped() {
     let timeline = timeline(&folder.0);
     let busy = || of(&timeline, &child).map_or(0, |seat| seat.busy_ns[COMPUTE]);
     until("the first of its kernels runs", || busy() > 0);
-    // SAFETY: a child of ours that was not waited for.
-    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    partage_machine::process::stop(child.id());
     until("all of its kernels have run", || busy() == QUEUED * LENGTH);
-    // SAFETY: as above.
+    // SAFETY: a child of ours that was not waited for.
     unsafe { libc::kill(pid, libc::SIGCONT) };
     drop(child.stdin.take());
     finish(child, test);
