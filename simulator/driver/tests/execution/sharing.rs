@@ -130,7 +130,13 @@ fn queued_kernels_run_while_their_process_is_stopped() {
     let pid = child.id() as libc::pid_t;
     let timeline = timeline(&folder.0);
     let busy = || of(&timeline, &child).map_or(0, |seat| seat.busy_ns[COMPUTE]);
-    until("the first of its kernels runs", || busy() > 0);
+    // A thread of the process hands the kernels in, maybe after the calls that launched them returned.
+    until("the first of its kernels runs, and the device has them all", || {
+        of(&timeline, &child).is_some_and(|seat| {
+            let (busy, left) = (seat.busy_ns[COMPUTE], u64::from(seat.queued[COMPUTE]));
+            busy > 0 && busy / LENGTH + left >= QUEUED
+        })
+    });
     partage_machine::process::stop(child.id());
     until("all of its kernels have run", || busy() == QUEUED * LENGTH);
     // SAFETY: a child of ours that was not waited for.
