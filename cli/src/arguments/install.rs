@@ -15,6 +15,11 @@ with a job of user nobody that other users' jobs are bound by it. Run again it
 changes what is old or missing, and nothing else. If a step fails, the steps
 before it are undone.
 
+With --system-preload programs that start without `partage run` are under the
+rules too, whatever their environment. The file is first tried in a copy of /etc:
+each program of /bin, /sbin, /usr/bin, ... must load with it without a word. Then
+it is written, a program is run, and if that fails it is taken back.
+
 Examples:
   sudo partage install
   partage install --root /tmp/stage          for a package"
@@ -26,6 +31,9 @@ pub struct Install {
     /// Start the broker: yes (default), or no
     #[arg(long, value_name = "WHEN", hide_possible_values = true)]
     pub start: Option<StartNow>,
+    /// Also have each program of this host load the library (/etc/ld.so.preload)
+    #[arg(long)]
+    pub system_preload: bool,
 }
 
 /// Whether the broker is started.
@@ -47,4 +55,7 @@ pub struct Uninstall {
     /// Remove the files below DIR
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// Only take the library out of /etc/ld.so.preload
+    #[arg(long)]
+    pub system_preload: bool,
 }

@@ -101,7 +101,8 @@ fn static_binary() -> PathBuf {
     program("hello-static", "hello.c", &["-static"])
 }
 
-fn musl(rig: &Rig) {
+/// A greeting by musl's C library at `path`; `false`: this machine has none, and is told to do without.
+pub fn greet_by_musl(path: &Path, flags: &[&str]) -> bool {
     let Some(compiler) = ["/usr/bin/musl-gcc", "/usr/local/bin/musl-gcc"]
         .iter()
         .find(|path| Path::new(path).exists())
@@ -111,19 +112,26 @@ fn musl(rig: &Rig) {
             std::env::var_os("PARTAGE_SKIP_MUSL").is_some(),
             "musl-gcc is missing: install musl-tools or set PARTAGE_SKIP_MUSL=1"
         );
-        println!("SKIPPED: commands::musl: PARTAGE_SKIP_MUSL is set");
-        return;
+        println!("SKIPPED: programs of musl: PARTAGE_SKIP_MUSL is set");
+        return false;
     };
-    let path = crate::artefacts::bin_dir().join("programs").join("hello-musl");
-    std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
     let source = crate::artefacts::package_dir().join("programs/hello.c");
     let built = std::process::Command::new(compiler)
+        .args(flags)
         .arg("-o")
-        .arg(&path)
+        .arg(path)
         .arg(source)
         .status()
         .expect("musl-gcc runs");
     assert!(built.success());
+    true
+}
+
+fn musl(rig: &Rig) {
+    let path = rig.dir.join("hello-musl");
+    if !greet_by_musl(&path, &[]) {
+        return;
+    }
     unmanaged(rig, &path, &[], "musl");
     let line = format!("{}; echo $?", path.display());
     let arguments = ["-c", line.as_str()];

@@ -24,6 +24,11 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(SIM),
         Case::new("install::a_broker_that_does_not_start_is_undone", undone).simulated(SIM),
+        Case::new(
+            "install::with_the_system_preload_every_program_is_under_the_rules",
+            system_preload,
+        )
+        .simulated(SIM),
         Case::new("install::without_a_driver_it_says_what_was_not_shown", without_driver).simulated(SIM),
         Case::new("install::the_service_of_systemd_takes_over", service).simulated(SIM),
         Case::new("install::without_it_other_users_brokers_are_named", named).simulated(SIM),
@@ -179,6 +184,87 @@ fn undone(rig: &Rig) {
     let new = after.iter().filter(|path| !before.contains(path));
     let new: Vec<&String> = new.filter(|path| !path.starts_with("/etc/g")).collect();
     assert!(new.is_empty(), "left: {new:?}");
+}
+
+/// A program that starts without `run`, and without a variable of ours, is under the rules; what else stands in the
+/// file stays, and a host on which a program would complain keeps the file that it has.
+fn system_preload(rig: &Rig) {
+    let Some(host) = Host::new(rig) else { return };
+    let sh = |line: &str| host.say("0", &["sh", "-c", line]);
+    let rule = "schema = 1\n[[rule]]\nname = \"everybody\"\nmax = { mem = \"1GiB\" }";
+    assert_eq!(
+        sh(&format!("mkdir /etc/partage; echo '{rule}' >/etc/partage/partage.toml")).0,
+        Some(0)
+    );
+    // One entry that is missing is a complaint in every program.
+    assert_eq!(sh("echo /nowhere/other.so >/etc/ld.so.preload").0, Some(0));
+    let (code, said) = host.install(&["install", "--system-preload"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("does not run with the library in /etc/ld.so.preload")
+            && said.contains("/nowhere/other.so")
+            && said.contains("everything before it is undone"),
+        "{said}"
+    );
+    let file = || {
+        let path = rig.dir.join("host/etc/ld.so.preload");
+        std::fs::read_to_string(path).ok()
+    };
+    assert_eq!(file().as_deref(), Some("/nowhere/other.so\n"));
+    // Programs of another C library, and one of none, are among those that are tried.
+    let names = ["hello-musl", "hello-static"];
+    let [musl, bare] = names.map(|name| rig.dir.join(name));
+    let has_musl = super::commands::greet_by_musl(&musl, &[]) && super::commands::greet_by_musl(&bare, &["-static"]);
+    if has_musl {
+        let copy = format!(
+            "mkdir -p /usr/local/bin; install -m 755 {0}/hello-* /usr/local/bin",
+            rig.dir.display()
+        );
+        assert_eq!(sh(&copy).0, Some(0));
+    }
+    let theirs = "# theirs\nlibm.so.6\n";
+    assert_eq!(sh(&format!("printf '{theirs}' >/etc/ld.so.preload")).0, Some(0));
+    let (code, said) = host.install(&["install", "--system-preload"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("\ntried ") && said.contains("programs load with it"),
+        "{said}"
+    );
+    let ours = "/usr/local/lib/partage/libpartage.so\n";
+    assert_eq!(file(), Some(format!("{theirs}{ours}")));
+    assert!(
+        !sh("ls -d /tmp/partage-trial-* /etc/ld.so.preload.*").1.contains("\n/"),
+        "nothing is left beside it"
+    );
+    let (code, said) = host.install(&["install", "--system-preload"]);
+    assert!(code == Some(0) && said.ends_with("nothing changed\n"), "{said}");
+    for name in names.iter().filter(|_| has_musl) {
+        assert_eq!(host.say("60001", &[name]), (Some(3), "hello\n".to_owned()), "{name}");
+    }
+    let client = rig.dir.join("client").display().to_string();
+    let mut loose = Client::start(host.command("60001", true, &[&client, "dlopen"]));
+    loose.ready();
+    loose.expect(&format!("alloc {} a", 512 << 20), "alloc 0");
+    loose.expect(&format!("alloc {} b", (512 << 20) + 512), "alloc 2");
+    let jobs = host.json("0", &["partage", "ps", "--json"]);
+    assert_eq!(
+        (&jobs["jobs"][0]["user"], jobs["unmanaged"].as_array().map(Vec::len)),
+        (&"alice".into(), Some(0))
+    );
+    loose.kill();
+    let (code, said) = host.install(&["uninstall", "--system-preload"]);
+    assert!(code == Some(0) && said.contains("/etc/ld.so.preload"), "{said}");
+    assert_eq!(file().as_deref(), Some(theirs));
+    // With all the rest it goes first, and a file that was only ours goes whole.
+    assert_eq!(sh("rm /etc/ld.so.preload").0, Some(0));
+    assert_eq!(host.install(&["install", "--system-preload"]).0, Some(0));
+    assert_eq!(file().as_deref(), Some(ours));
+    let (code, said) = host.install(&["uninstall"]);
+    assert!(
+        code == Some(0) && said.starts_with("removed    /etc/ld.so.preload\n"),
+        "{said}"
+    );
+    assert_eq!(file(), None);
 }
 
 fn without_driver(rig: &Rig) {

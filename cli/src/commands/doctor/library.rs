@@ -143,6 +143,17 @@ fn preloads(variable: &str, file: &str) -> Check {
             return Check::warn(NAME, text, format!("remove it from {place}"));
         }
     }
+    if let Some((place, entry)) = ours
+        .iter()
+        .find(|(_, entry)| entry.contains('/') && !Path::new(entry).exists())
+    {
+        let text = format!("{entry} in {place} is missing; programs complain, and run without a limit");
+        let remedy = match *place {
+            "LD_PRELOAD" => "start the job again with `partage run`",
+            _ => "sudo partage install, or sudo partage uninstall --system-preload",
+        };
+        return Check::fail(NAME, text, remedy);
+    }
     let mut places: Vec<&str> = ours.iter().map(|(place, _)| *place).collect();
     places.dedup();
     let mut parts = Vec::new();
@@ -200,7 +211,13 @@ mod tests {
     fn other_hooks_and_missing_files_are_named() {
         assert_eq!(preloads("", "").state, State::Ok);
         assert_eq!(preloads("", "").text, "none");
-        let ours = "/tmp/partage-0/lib/libpartage-0.1.0-aa.so";
+        let gone = preloads("", "/tmp/partage-0/lib/libpartage-0.1.0-aa.so");
+        assert!(gone.state == State::Fail && gone.text.contains("missing"), "{gone:?}");
+        let folder = env::temp_dir().join(format!("partage-preloads-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("writable");
+        let ours = folder.join("libpartage-0.1.0-aa.so").display().to_string();
+        std::fs::write(&ours, "").expect("writable");
+        let ours = ours.as_str();
         assert_eq!(preloads(ours, "").text, "ours by LD_PRELOAD");
         assert_eq!(preloads(ours, ours).text, "ours by LD_PRELOAD and /etc/ld.so.preload");
         let hami = preloads("", "# comment\n/usr/local/vgpu/libvgpu.so # HAMi\n");
@@ -214,6 +231,7 @@ mod tests {
             preloads("libjemalloc.so.2", "").text,
             "kept after ours: libjemalloc.so.2"
         );
+        std::fs::remove_dir_all(folder).expect("clean up");
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //!
 //! - `tree`: which files go where. `change`: what was done so far, and how it is undone.
 //! - `host`: its group and its service manager. `service`: the broker. `proof`: that another user's job is bound.
+//! - `preload`: the library in every program of the host.
 
 mod change;
 mod host;
+mod preload;
 mod proof;
 mod service;
 mod tree;
@@ -39,6 +41,7 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
         let failure = Failure::new(Kind::Invalid, "--start=yes with --root, below which nothing runs");
         return Err(failure.hint("leave one of them out"));
     }
+    not_below(root, arguments.system_preload)?;
     require_root(root, "install")?;
     let program = tree::own_program()?;
     let tree = Tree::new(root, &program);
@@ -46,6 +49,11 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
     let has_started = root.is_none() && arguments.start != Some(StartNow::No);
     let foreign = foreign_unit(&tree);
     let result = put(&tree, &program, has_started, &mut changes);
+    // Last: programs that start from then on find the broker.
+    let result = result.and_then(|()| match arguments.system_preload {
+        true => preload::put(&tree, &mut changes),
+        false => Ok(()),
+    });
     result.map_err(|failure| changes.failed(failure))?;
     let is_changed = changes.is_any();
     changes.keep(foreign.as_deref());
@@ -103,6 +111,15 @@ fn foreign_unit(tree: &Tree) -> Option<PathBuf> {
 fn read_record(tree: &Tree) -> Option<BTreeSet<String>> {
     let text = fs::read_to_string(tree.at(&tree.record())).ok()?;
     Some(text.lines().map(str::to_owned).collect())
+}
+
+/// A file that every program reads is written where it was tried.
+fn not_below(root: Option<&Path>, system_preload: bool) -> Outcome<()> {
+    if root.is_none() || !system_preload {
+        return Ok(());
+    }
+    let message = "--system-preload with --root, below which no program can be tried";
+    Err(Failure::new(Kind::Invalid, message).hint("leave one of them out"))
 }
 
 fn require_root(root: Option<&Path>, word: &str) -> Outcome<()> {
@@ -182,18 +199,32 @@ fn lines_text(lines: &[Line]) -> String {
 /// `partage uninstall`.
 pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
     let root = arguments.root.as_deref();
+    not_below(root, arguments.system_preload)?;
     require_root(root, "uninstall")?;
     let tree = Tree::new(root, &tree::own_program()?);
+    let mut changes = Changes::default();
+    // First: once the library is gone, an entry that names it is a complaint in every program.
+    let is_out = root.is_none() && preload::take_out(&tree, &mut changes)?;
+    if arguments.system_preload {
+        if !is_out {
+            changes.say("unchanged", preload::FILE);
+        }
+        let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
+        let body = json!({ "is_changed": is_out, "steps": steps, "notes": [] });
+        report.data("uninstall", body, |_| lines_text(&changes.lines));
+        return Ok(0);
+    }
     let Some(record) = read_record(&tree) else {
         let message = format!("nothing to remove: {} is not there", tree.at(&tree.record()).display());
+        let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
         report.data(
             "uninstall",
-            json!({ "is_changed": false, "steps": [], "notes": [message] }),
-            |style| style.text(&message) + "\n",
+            json!({ "is_changed": is_out, "steps": steps, "notes": [message] }),
+            |style| lines_text(&changes.lines) + &style.text(&message) + "\n",
         );
         return Ok(0);
     };
-    let (mut changes, mut left) = (Changes::default(), Vec::new());
+    let mut left = Vec::new();
     let mut notes = Vec::new();
     if root.is_none() {
         notes.extend(living_jobs(&host::system_place()));
