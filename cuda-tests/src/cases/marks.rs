@@ -286,22 +286,38 @@ fn announced(client: &mut Client, pages: &Pages, verb: &str, length_ns: u64) -> 
     ends.of(lane.submitted.load(Ordering::Acquire)).since(before)
 }
 
+/// Has a client learn until its kernels are taken for what they are, to a fiftieth: on a machine that stands still now
+/// and then the simulated device has gaps, which are timed too, and the next rounds outweigh them.
+#[track_caller]
+fn learnt(pages: &Pages, length_ns: u64, mut round: impl FnMut()) {
+    let mut units = Vec::new();
+    while units.len() < 10 {
+        round();
+        let unit = pages.time(0).unit_ns.load(Ordering::Relaxed);
+        units.push(unit);
+        if unit.abs_diff(length_ns) <= length_ns / 50 {
+            return;
+        }
+    }
+    panic!("kernels of {length_ns} ns were taken for {units:?} ns");
+}
+
 fn lengths(rig: &Rig) {
     const NS: u64 = 3_000_000;
     let (mut client, pages, _stopped) = measured(rig);
     pages.line(0).gate_flags.fetch_or(UNSHARED, Ordering::Relaxed);
     // All wait in their stream, so that each follows what is ahead of it without a gap.
     client.expect("stream s", "stream 0");
-    // The last launch reads what was timed of those before.
-    for count in [16, 16, 16, 16, 1] {
-        client.expect("hold s", "hold 0");
-        client.expect("behind s", "behind 0");
-        client.expect(&format!("spins {count} {NS}"), "spins 0");
-        client.expect("unhold", "unhold");
-        client.expect("do stream_sync", "do 0");
-    }
-    let unit = pages.time(0).unit_ns.load(Ordering::Relaxed);
-    assert!(unit.abs_diff(NS) <= NS / 50, "kernels of 3 ms were taken for {unit} ns");
+    learnt(&pages, NS, || {
+        // The last launch reads what was timed of those before.
+        for count in [16, 16, 16, 16, 1] {
+            client.expect("hold s", "hold 0");
+            client.expect("behind s", "behind 0");
+            client.expect(&format!("spins {count} {NS}"), "spins 0");
+            client.expect("unhold", "unhold");
+            client.expect("do stream_sync", "do 0");
+        }
+    });
     let work = announced(&mut client, &pages, "spins", NS);
     assert_eq!((work.units, work.unknown_ns), (1, 0), "{work:?}");
     assert!(
@@ -318,10 +334,12 @@ fn legacy_lengths(rig: &Rig) {
     const NS: u64 = 3_000_000;
     let (mut client, pages, _stopped) = measured(rig);
     pages.line(0).gate_flags.fetch_or(UNSHARED, Ordering::Relaxed);
-    for _ in 0..4 {
-        client.expect(&format!("nullspins 16 {NS}"), "nullspins 0");
-        client.expect("do context_sync", "do 0");
-    }
+    learnt(&pages, NS, || {
+        for count in [16, 16, 16, 16, 1] {
+            client.expect(&format!("nullspins {count} {NS}"), "nullspins 0");
+            client.expect("do context_sync", "do 0");
+        }
+    });
     let work = announced(&mut client, &pages, "nullspins", NS);
     assert_eq!((work.units, work.unknown_ns), (1, 0), "{work:?}");
     assert!(
