@@ -117,7 +117,8 @@ fn room(rig: &Rig) {
 fn threads(rig: &Rig) {
     let mut client = prepare(rig.client(&["-m", "4GiB", "-g", "0", "--name", "t"]));
     let mut random = Random::new(17);
-    let rounds = (1_000 / tenth() / 2) as u32;
+    // A tenth of the count would take the default run half a minute.
+    let rounds = if tenth() == 1 { 1_000 } else { 50 };
     let (mut suspended, mut pauses) = (0, Duration::ZERO);
     client.tell("holdthreads 8 1000000");
     while suspended < rounds {
@@ -391,13 +392,61 @@ fn fills_the_room(rig: &Rig) {
     rig.eventually(PATIENCE, "it ended", || state(rig, "other").is_empty());
 }
 
-/// What a process has open and running, and its resident memory in MiB.
-fn held_by(pid: u32) -> Option<(usize, usize, u64)> {
+/// What a process of a job and the broker have open and running, and what the books say of the job once they agree
+/// with the driver's.
+#[derive(Debug)]
+struct Held {
+    descriptors: usize,
+    threads: usize,
+    resident_mib: u64,
+    broker_descriptors: usize,
+    broker_threads: usize,
+    used: u64,
+}
+
+impl Held {
+    /// None: the job ended meanwhile.
+    fn of(rig: &Rig, job: &str, pid: u32) -> Option<Self> {
+        rig.eventually(PATIENCE, "the ledger says what the driver says", || rig.books_agree());
+        let jobs = rig.jobs();
+        let job = jobs.iter().find(|view| view["name"] == job)?;
+        let used = job["devices"][0]["used_bytes"].as_u64().filter(|used| *used > 0)?;
+        let (descriptors, threads) = open_in(pid)?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+        let (broker_descriptors, broker_threads) = open_in(rig.broker_pid_quick()?)?;
+        Some(Self {
+            descriptors,
+            threads,
+            resident_mib: kib / 1024,
+            broker_descriptors,
+            broker_threads,
+            used,
+        })
+    }
+
+    /// Asserts that nothing has grown since then.
+    fn is_flat(&self, early: &Self) {
+        let grown = [
+            (self.descriptors, early.descriptors + 2),
+            (self.threads, early.threads + 2),
+            // A copy of the device's memory that stayed would be more than this, each time.
+            (self.resident_mib as usize, early.resident_mib as usize + 96),
+            // Those of connections and helpers that come and go.
+            (self.broker_descriptors, early.broker_descriptors + 4),
+            (self.broker_threads, early.broker_threads + 4),
+        ];
+        assert!(grown.iter().all(|(late, most)| late <= most), "{early:?}, {self:?}");
+        // Its later steps bring modules and graphs of 10 MiB. A context left behind each time would be 80 MiB.
+        assert!(self.used <= early.used + 32 * MIB, "{early:?}, {self:?}");
+    }
+}
+
+/// Descriptors and threads.
+fn open_in(pid: u32) -> Option<(usize, usize)> {
     let count = |what: &str| Some(std::fs::read_dir(format!("/proc/{pid}/{what}")).ok()?.count());
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some((count("fd")?, count("task")?, kib / 1024))
+    Some((count("fd")?, count("task")?))
 }
 
 /// Between two devices.
@@ -429,19 +478,21 @@ fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
         if disturb(rig, times) {
             times += 1;
             std::thread::sleep(Duration::from_millis(60));
-            held.extend(held_by(pid));
+            // Once what the first times bring along is there, nothing grows.
+            if times == 3 || times == rounds as u64 {
+                held.extend(Held::of(rig, "moved", pid));
+            }
         }
     }
-    // Once what the first times bring along is there, nothing grows.
-    if let (Some(early), Some(late)) = (held.get(2), held.last()) {
-        rig.note(format!(
-            "descriptors, threads, MiB resident: {early:?} early, {late:?} at the end"
-        ));
-        assert!(late.0 <= early.0 + 2 && late.1 <= early.1 + 2, "{held:?}");
-        assert!(late.2 <= early.2 + 96, "{held:?}");
+    if let [early, late] = &held[..] {
+        rig.note(format!("{early:?} early, {late:?} at the end"));
+        late.is_flat(early);
     }
     let output = moved.wait_with_output().expect("ours");
     assert!(output.status.success());
+    rig.eventually(PATIENCE, "nothing is left", || {
+        rig.ledger_used() == 0 && rig.books_agree()
+    });
     rig.note(format!("disturbed {times} times"));
     assert!(times >= 3, "it was disturbed {times} times only");
     let (alone, moved) = (
