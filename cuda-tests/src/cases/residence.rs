@@ -8,11 +8,12 @@ use super::races::siblings;
 use super::{Case, Random, tenth};
 use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
-use said::{filled, kill_broker, no, ok, state, train, trains, used_by};
+use said::{filled, kill_broker, no, ok, state, used_by};
 
 mod drained;
 mod faults;
 mod kills;
+mod mapped;
 mod moved;
 mod periodic;
 mod preempted;
@@ -22,10 +23,10 @@ mod said;
 mod saved;
 mod saved_trees;
 mod stuck;
+mod trained;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
-    const BITS: &str = "the vendor's driver gives no promise of equal bits to tinygrad's kernels";
     let mut cases = vec![
         Case::new(
             "residence::a_suspended_job_leaves_its_room_to_others_and_comes_back",
@@ -49,10 +50,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
         Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends).simulated(SIZE),
         Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
-        Case::new("residence::training_goes_on_bit_by_bit", training).simulated(BITS),
-        Case::new("residence::training_moves_bit_by_bit", training_moves).simulated(BITS),
     ];
     cases.extend(faults::cases());
+    cases.extend(mapped::cases());
     cases.extend(moved::cases());
     cases.extend(drained::cases());
     cases.extend(preempted::cases());
@@ -61,6 +61,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(restored::cases());
     cases.extend(periodic::cases());
     cases.extend(stuck::cases());
+    cases.extend(trained::cases());
     cases.extend(refusals::cases());
     cases.extend(kills::cases());
     cases
@@ -368,136 +369,4 @@ fn stopped(rig: &Rig) {
     client.signal(libc::SIGCONT);
     assert!(resume.wait().expect("ours").success());
     client.expect("check a 165", "check 0 0");
-}
-
-fn training(rig: &Rig) {
-    let suspend = |rig: &Rig, _: u64| {
-        // One that ended, or has not begun, is not suspended.
-        let is_done = rig.output(rig.partage(&["suspend", "moved"])).status.success();
-        if is_done {
-            fills_the_room(rig);
-            ok(rig, &["resume", "moved"]);
-        }
-        is_done
-    };
-    trained(rig, 50 / tenth() + 3, suspend);
-}
-
-/// Another job takes nearly all of the device, which the one that left was promised a part of.
-fn fills_the_room(rig: &Rig) {
-    let mut other = rig.client(&["-m", "15GiB", "-g", "0", "--name", "other", "--on-full", "fail"]);
-    other.ready();
-    other.expect(&format!("alloc {} all", 14 * GIB), "alloc 0");
-    assert!(other.finish().success());
-    rig.eventually(PATIENCE, "it ended", || state(rig, "other").is_empty());
-}
-
-/// What a process of a job and the broker have open and running, and what the books say of the job once they agree
-/// with the driver's.
-#[derive(Debug)]
-struct Held {
-    descriptors: usize,
-    threads: usize,
-    resident_mib: u64,
-    broker_descriptors: usize,
-    broker_threads: usize,
-    used: u64,
-}
-
-impl Held {
-    /// None: the job ended meanwhile.
-    fn of(rig: &Rig, job: &str, pid: u32) -> Option<Self> {
-        rig.eventually(PATIENCE, "the ledger says what the driver says", || rig.books_agree());
-        let jobs = rig.jobs();
-        let job = jobs.iter().find(|view| view["name"] == job)?;
-        let used = job["devices"][0]["used_bytes"].as_u64().filter(|used| *used > 0)?;
-        let (descriptors, threads) = open_in(pid)?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-        let (broker_descriptors, broker_threads) = open_in(rig.broker_pid_quick()?)?;
-        Some(Self {
-            descriptors,
-            threads,
-            resident_mib: kib / 1024,
-            broker_descriptors,
-            broker_threads,
-            used,
-        })
-    }
-
-    /// Asserts that nothing has grown since then.
-    fn is_flat(&self, early: &Self) {
-        let grown = [
-            (self.descriptors, early.descriptors + 2),
-            (self.threads, early.threads + 2),
-            // A copy of the device's memory that stayed would be more than this, each time.
-            (self.resident_mib as usize, early.resident_mib as usize + 96),
-            // Those of connections and helpers that come and go.
-            (self.broker_descriptors, early.broker_descriptors + 4),
-            (self.broker_threads, early.broker_threads + 4),
-        ];
-        assert!(grown.iter().all(|(late, most)| late <= most), "{early:?}, {self:?}");
-        // Its later steps bring modules and graphs of 10 MiB. A context left behind each time would be 80 MiB.
-        assert!(self.used <= early.used + 32 * MIB, "{early:?}, {self:?}");
-    }
-}
-
-/// Descriptors and threads.
-fn open_in(pid: u32) -> Option<(usize, usize)> {
-    let count = |what: &str| Some(std::fs::read_dir(format!("/proc/{pid}/{what}")).ok()?.count());
-    Some((count("fd")?, count("task")?))
-}
-
-/// Between two devices.
-fn training_moves(rig: &Rig) {
-    let go = |rig: &Rig, times: u64| {
-        let to = ["1", "0"][times as usize % 2];
-        let moved = rig.output(rig.partage(&["migrate", "moved", "--to", to]));
-        moved.status.success()
-    };
-    trained(rig, 50 / tenth() + 3, go);
-}
-
-/// Trains alone and while `disturb` is called again and again with how often it did something: the losses are equal.
-fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
-    let steps = 400 / tenth() * 2;
-    let Some(alone) = train(rig, "alone", steps) else {
-        return;
-    };
-    let alone = rig.output(alone);
-    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
-    let Some(mut moved) = train(rig, "moved", steps) else {
-        return;
-    };
-    let moved = moved.spawn().expect("it starts");
-    let pid = moved.id();
-    trains(rig, "moved");
-    let (mut times, mut held) = (0, Vec::new());
-    for _ in 0..rounds {
-        if disturb(rig, times) {
-            times += 1;
-            std::thread::sleep(Duration::from_millis(60));
-            // Once what the first times bring along is there, nothing grows.
-            if times == 3 || times == rounds as u64 {
-                held.extend(Held::of(rig, "moved", pid));
-            }
-        }
-    }
-    if let [early, late] = &held[..] {
-        rig.note(format!("{early:?} early, {late:?} at the end"));
-        late.is_flat(early);
-    }
-    let output = moved.wait_with_output().expect("ours");
-    assert!(output.status.success());
-    rig.eventually(PATIENCE, "nothing is left", || {
-        rig.ledger_used() == 0 && rig.books_agree()
-    });
-    rig.note(format!("disturbed {times} times"));
-    assert!(times >= 3, "it was disturbed {times} times only");
-    let (alone, moved) = (
-        String::from_utf8_lossy(&alone.stdout),
-        String::from_utf8_lossy(&output.stdout),
-    );
-    assert_eq!(alone, moved, "the losses differ");
 }

@@ -133,11 +133,17 @@ impl StateDriver {
             .is_none_or(|node| self.processes.has_file(process.pid, &node))
     }
 
+    /// Every whole device that the kernel shows to a process.
+    pub(super) fn shown_to(&self, process: Process) -> Vec<DeviceUuid> {
+        let all = self.devices.list().keys().copied();
+        all.filter(|device| !device.is_mig && self.sees(process, *device))
+            .collect()
+    }
+
     /// For a restore that exchanges two devices: every device that the kernel shows to the process, whether it masked
     /// it or not, with the one that it becomes. A driver takes no other map.
     pub(super) fn whole_map(&self, process: Process, (old, new): (DeviceUuid, DeviceUuid)) -> Vec<(String, String)> {
-        let all = self.devices.list().keys().copied();
-        let shown = all.filter(|device| !device.is_mig && self.sees(process, *device));
+        let shown = self.shown_to(process).into_iter();
         let becomes = |device: DeviceUuid| match device {
             device if device == old => new,
             device if device == new => old,
