@@ -63,8 +63,7 @@ impl StateDriver {
                 .policy
                 .residence(job)
                 .map_or(Residence::Here, |mark| mark.residence),
-            // The driver itself says what it lacks, when a process's state is asked.
-            driver_level: None,
+            driver_level: devices.first().and_then(|device| self.driver_level(*device)),
             mig: mig.map(ToString::to_string),
             has_mps: devices.iter().any(|device| self.has_mps(*device)),
             can_act_as_owner: me == 0 || me == uid,
@@ -163,6 +162,11 @@ impl StateDriver {
             self.clients.of_process(*process).is_empty() && self.job_by_kernel(*process) == Some(job)
         };
         stats.map(|stat| stat.id).filter(is_unmanaged).collect()
+    }
+
+    /// The branch of a device's driver, where NVML tells its version (`580.65.06`).
+    fn driver_level(&self, device: DeviceUuid) -> Option<u32> {
+        self.devices.list().get(&device)?.driver.split('.').next()?.parse().ok()
     }
 
     fn has_mps(&self, device: DeviceUuid) -> bool {

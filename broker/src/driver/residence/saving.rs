@@ -360,7 +360,7 @@ impl StateDriver {
                 job: SavedJob {
                     id: job.to_string(),
                     uid: record.uid,
-                    token: record.token.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    token: record.token_text(),
                     name: record.name.clone(),
                     command: record.command.clone(),
                     limit_bytes: place.and_then(|place| place.limit),
