@@ -15,6 +15,7 @@ mod faults;
 mod kills;
 mod mapped;
 mod moved;
+mod of_three;
 mod periodic;
 mod preempted;
 mod refusals;
@@ -64,6 +65,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(trained::cases());
     cases.extend(refusals::cases());
     cases.extend(kills::cases());
+    cases.extend(of_three::cases());
     cases
 }
 
