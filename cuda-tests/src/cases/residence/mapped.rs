@@ -12,7 +12,7 @@ use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
-    const WHY: &str = "needs two devices; a real GPU's cycle with CRIU is the acceptance script's";
+    const WHY: &str = "needs two devices";
     vec![
         Case::new("residence::a_snapshot_is_restored_on_another_gpu", other_gpu).simulated(WHY),
         Case::new(
