@@ -28,7 +28,7 @@ pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 pub use sim::Sim;
-pub use snapshot::{Checkpoint, Restore};
+pub use snapshot::{Checkpoint, GpuPair, Restore};
 pub use verify::Verify;
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.

@@ -4,14 +4,29 @@
 Runs tinygrad's CUDA back end, which generates PTX, launches through the driver API and replays its JIT as CUDA graphs.
 The printed curve is a function of the seed alone, so two runs on one driver can be compared bit by bit.
 
+With STOPS=FOLDER it stands after SETTLED steps, once all kernels are built and the graph is captured, and at its
+end: it makes the file `settled`, or `done`, there, and goes on once `settled.go`, or `done.go`, is there too.
+
 usage: train.py [STEPS]      environment: DEV=CUDA CUDA=1 PTX=1
 """
+import os
+import pathlib
 import sys
 import time
 
 from tinygrad import Context, Tensor, TinyJit, nn
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+SETTLED = 8
+
+
+def stand(name):
+    folder = os.environ.get("STOPS")
+    if folder is None:
+        return
+    (pathlib.Path(folder) / name).touch()
+    while not (pathlib.Path(folder) / f"{name}.go").exists():
+        time.sleep(0.01)
 
 
 class Network:
@@ -40,8 +55,13 @@ def step():
 
 
 start = time.monotonic()
+losses = []
 with Context(TRAINING=1):
-    losses = [step().item() for _ in range(STEPS)]
+    for index in range(STEPS):
+        if index == SETTLED:
+            stand("settled")
+        losses.append(step().item())
+stand("done")
 for index, loss in enumerate(losses):
     print(f"step {index} loss {loss.hex()} {loss:.6f}")
 print(f"{STEPS} steps in {time.monotonic() - start:.1f} s", file=sys.stderr)

@@ -10,8 +10,8 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::message::MAX_DEVICES;
 
 /// The format that this program writes. A reader that knows less refuses it; this one reads all before it. 2: the
-/// driver's version, the library's protocol, what a job has of `/dev/shm`.
-pub const FORMAT: u32 = 2;
+/// driver's version, the library's protocol, what a job has of `/dev/shm`. 3: the machine's devices.
+pub const FORMAT: u32 = 3;
 /// The manifest's name in a generation's folder.
 pub const MANIFEST: &str = "manifest.json";
 /// The folder of CRIU's images in it.
@@ -62,6 +62,10 @@ pub struct Manifest {
     pub job: SavedJob,
     /// The job's devices, slot 0 first.
     pub devices: Vec<SavedDevice>,
+    /// Every device that the kernel showed to the job, its own among them: a driver's map has to name them all. None in
+    /// formats 1 and 2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<SavedDevice>,
     /// The first process, as the processes number themselves.
     pub root: u32,
     /// What standard input, output and error of the first process were; as `/proc/PID/fd` names them.
@@ -273,6 +277,9 @@ impl Manifest {
                 format!("{devices}, and a job has {MAX_DEVICES} at most"),
             ));
         }
+        if self.machine.len() > MOST {
+            return Err(Unfit::new("machine", format!("{} devices", self.machine.len())));
+        }
         if self.generation == 0 {
             return Err(Unfit::new("generation", "0, and the first is 1"));
         }
@@ -378,6 +385,12 @@ pub struct Needs {
     pub devices: Vec<SavedDevice>,
     /// [`Manifest::driver`].
     pub driver: String,
+    /// [`Manifest::machine`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<SavedDevice>,
+    /// The index or UUID of the device here that takes each one's place, slot 0 first. Empty: each its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub onto: Vec<String>,
 }
 
 /// What a caller that restores a snapshot asks of the broker, once its job is admitted.
@@ -388,6 +401,9 @@ pub struct RestoreRequest {
     pub saved_job: String,
     /// The devices.
     pub devices: Vec<SavedDevice>,
+    /// [`Manifest::machine`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<SavedDevice>,
     /// The clients that will say hello.
     pub clients: Vec<SavedClient>,
 }

@@ -213,7 +213,7 @@ impl StateDriver {
             return self.effects.push(Effect::Close(peer.connection));
         };
         shorten(&mut request.command);
-        if let Some(Err(unfit)) = request.restored.as_deref().map(|needs| self.has_needs(needs)) {
+        if let Some(Err(unfit)) = request.restored.as_deref().map(|needs| self.has_needs(process, needs)) {
             let message = format!("the snapshot cannot be restored here: {unfit}");
             let error = error_view(ErrorCode::Failed, message, None);
             self.tickets.remove(&peer.connection);

@@ -182,6 +182,18 @@ impl<F: Files> Store<F> {
     /// # Errors
     /// [`Unfit`] with the name of the field, or of the file under `files`.
     pub fn open(&self, generation: Option<u64>) -> Result<(PathBuf, Manifest), Unfit> {
+        let (folder, manifest) = self.manifest(generation)?;
+        for file in &manifest.files {
+            self.verify(&folder, file)?;
+        }
+        Ok((folder, manifest))
+    }
+
+    /// What a generation's manifest says, the newest one's where none is named; its files are not looked at.
+    ///
+    /// # Errors
+    /// [`Unfit`] with the name of the field.
+    pub fn manifest(&self, generation: Option<u64>) -> Result<(PathBuf, Manifest), Unfit> {
         let generation = match generation {
             Some(generation) => generation,
             None => self.newest()?,
@@ -198,9 +210,6 @@ impl<F: Files> Store<F> {
         if manifest.generation != generation {
             let why = format!("{}, in the folder of {generation}", manifest.generation);
             return Err(Unfit::new("generation", why));
-        }
-        for file in &manifest.files {
-            self.verify(&folder, file)?;
         }
         Ok((folder, manifest))
     }

@@ -129,9 +129,9 @@ fn each_kind_of_damage_is_told_by_the_name_of_the_field() {
             std::fs::remove_file(folder.join("manifest.json")).expect("removed");
         }),
         (
-            "format: 3, and this version of Partage reads formats 1 to 2",
+            "format: 9, and this version of Partage reads formats 1 to 3",
             |folder| {
-                std::fs::write(folder.join("manifest.json"), "{\"format\": 3, \"new\": []}").expect("written");
+                std::fs::write(folder.join("manifest.json"), "{\"format\": 9, \"new\": []}").expect("written");
             },
         ),
         ("sum: is not that of the manifest", |folder| {

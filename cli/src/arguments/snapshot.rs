@@ -37,17 +37,38 @@ pub struct Checkpoint {
     pub keep: Option<u64>,
 }
 
+/// One exchange of `--gpu-map`, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuPair {
+    /// A device of the snapshot.
+    pub old: String,
+    /// A device of this machine.
+    pub new: String,
+}
+
+fn gpu_pair(text: &str) -> Result<GpuPair, String> {
+    let pair = text.split_once('=').map(|(old, new)| (old.trim(), new.trim()));
+    match pair.filter(|(old, new)| !old.is_empty() && !new.is_empty()) {
+        Some((old, new)) => Ok(GpuPair {
+            old: old.to_owned(),
+            new: new.to_owned(),
+        }),
+        None => Err(format!("{text:?} is not OLD=NEW, as in 0=1")),
+    }
+}
+
 /// Start a job again from what `checkpoint` saved
 #[derive(Args, Debug)]
 #[command(
     after_help = "The job is admitted like one of `run`, with the limits that it had, and gets the
-GPUs that it had. `partage restore` stays its parent, passes signals on and gives
+GPUs that it had, or those of --gpu-map. `partage restore` stays its parent, passes signals on and gives
 its exit status. A snapshot is only read, and can be restored again; while a job
 that was restored from it lives, a second one is refused.
 
 Examples:
   partage restore /data/train
   partage restore /data/train --generation 3
+  partage restore /data/train --gpu-map 0=1
   partage restore /data/train --detach"
 )]
 pub struct Restore {
@@ -56,6 +77,10 @@ pub struct Restore {
     /// Which generation [default: the newest]
     #[arg(long, value_name = "N")]
     pub generation: Option<u64>,
+    /// Give the job the GPU NEW of this machine (index or UUID) in place of OLD, a UUID of the snapshot or its number
+    /// there (0 is the job's first GPU); of the same model and memory
+    #[arg(long, value_name = "OLD=NEW,...", value_delimiter = ',', value_parser = gpu_pair)]
+    pub gpu_map: Vec<GpuPair>,
     /// Return once the job runs
     #[arg(long)]
     pub detach: bool,

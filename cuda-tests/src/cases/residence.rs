@@ -8,12 +8,14 @@ use super::races::siblings;
 use super::{Case, Random, tenth};
 use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
-use said::{filled, kill_broker, no, ok, state, train, trains, used_by};
+use said::{filled, kill_broker, no, ok, state, used_by};
 
 mod drained;
 mod faults;
 mod kills;
+mod mapped;
 mod moved;
+mod of_three;
 mod periodic;
 mod preempted;
 mod refusals;
@@ -22,10 +24,10 @@ mod said;
 mod saved;
 mod saved_trees;
 mod stuck;
+mod trained;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
-    const BITS: &str = "the vendor's driver gives no promise of equal bits to tinygrad's kernels";
     let mut cases = vec![
         Case::new(
             "residence::a_suspended_job_leaves_its_room_to_others_and_comes_back",
@@ -49,10 +51,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
         Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends).simulated(SIZE),
         Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
-        Case::new("residence::training_goes_on_bit_by_bit", training).simulated(BITS),
-        Case::new("residence::training_moves_bit_by_bit", training_moves).simulated(BITS),
     ];
     cases.extend(faults::cases());
+    cases.extend(mapped::cases());
     cases.extend(moved::cases());
     cases.extend(drained::cases());
     cases.extend(preempted::cases());
@@ -61,8 +62,10 @@ pub fn cases() -> Vec<Case> {
     cases.extend(restored::cases());
     cases.extend(periodic::cases());
     cases.extend(stuck::cases());
+    cases.extend(trained::cases());
     cases.extend(refusals::cases());
     cases.extend(kills::cases());
+    cases.extend(of_three::cases());
     cases
 }
 
@@ -117,7 +120,8 @@ fn room(rig: &Rig) {
 fn threads(rig: &Rig) {
     let mut client = prepare(rig.client(&["-m", "4GiB", "-g", "0", "--name", "t"]));
     let mut random = Random::new(17);
-    let rounds = (1_000 / tenth() / 2) as u32;
+    // A tenth of the count would take the default run half a minute.
+    let rounds = if tenth() == 1 { 1_000 } else { 50 };
     let (mut suspended, mut pauses) = (0, Duration::ZERO);
     client.tell("holdthreads 8 1000000");
     while suspended < rounds {
@@ -367,86 +371,4 @@ fn stopped(rig: &Rig) {
     client.signal(libc::SIGCONT);
     assert!(resume.wait().expect("ours").success());
     client.expect("check a 165", "check 0 0");
-}
-
-fn training(rig: &Rig) {
-    let suspend = |rig: &Rig, _: u64| {
-        // One that ended, or has not begun, is not suspended.
-        let is_done = rig.output(rig.partage(&["suspend", "moved"])).status.success();
-        if is_done {
-            fills_the_room(rig);
-            ok(rig, &["resume", "moved"]);
-        }
-        is_done
-    };
-    trained(rig, 50 / tenth() + 3, suspend);
-}
-
-/// Another job takes nearly all of the device, which the one that left was promised a part of.
-fn fills_the_room(rig: &Rig) {
-    let mut other = rig.client(&["-m", "15GiB", "-g", "0", "--name", "other", "--on-full", "fail"]);
-    other.ready();
-    other.expect(&format!("alloc {} all", 14 * GIB), "alloc 0");
-    assert!(other.finish().success());
-    rig.eventually(PATIENCE, "it ended", || state(rig, "other").is_empty());
-}
-
-/// What a process has open and running, and its resident memory in MiB.
-fn held_by(pid: u32) -> Option<(usize, usize, u64)> {
-    let count = |what: &str| Some(std::fs::read_dir(format!("/proc/{pid}/{what}")).ok()?.count());
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some((count("fd")?, count("task")?, kib / 1024))
-}
-
-/// Between two devices.
-fn training_moves(rig: &Rig) {
-    let go = |rig: &Rig, times: u64| {
-        let to = ["1", "0"][times as usize % 2];
-        let moved = rig.output(rig.partage(&["migrate", "moved", "--to", to]));
-        moved.status.success()
-    };
-    trained(rig, 50 / tenth() + 3, go);
-}
-
-/// Trains alone and while `disturb` is called again and again with how often it did something: the losses are equal.
-fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
-    let steps = 400 / tenth() * 2;
-    let Some(alone) = train(rig, "alone", steps) else {
-        return;
-    };
-    let alone = rig.output(alone);
-    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
-    let Some(mut moved) = train(rig, "moved", steps) else {
-        return;
-    };
-    let moved = moved.spawn().expect("it starts");
-    let pid = moved.id();
-    trains(rig, "moved");
-    let (mut times, mut held) = (0, Vec::new());
-    for _ in 0..rounds {
-        if disturb(rig, times) {
-            times += 1;
-            std::thread::sleep(Duration::from_millis(60));
-            held.extend(held_by(pid));
-        }
-    }
-    // Once what the first times bring along is there, nothing grows.
-    if let (Some(early), Some(late)) = (held.get(2), held.last()) {
-        rig.note(format!(
-            "descriptors, threads, MiB resident: {early:?} early, {late:?} at the end"
-        ));
-        assert!(late.0 <= early.0 + 2 && late.1 <= early.1 + 2, "{held:?}");
-        assert!(late.2 <= early.2 + 96, "{held:?}");
-    }
-    let output = moved.wait_with_output().expect("ours");
-    assert!(output.status.success());
-    rig.note(format!("disturbed {times} times"));
-    assert!(times >= 3, "it was disturbed {times} times only");
-    let (alone, moved) = (
-        String::from_utf8_lossy(&alone.stdout),
-        String::from_utf8_lossy(&output.stdout),
-    );
-    assert_eq!(alone, moved, "the losses differ");
 }

@@ -182,6 +182,12 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
+    /// The token in hexadecimal digits.
+    #[must_use]
+    pub fn token_text(&self) -> String {
+        self.token.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// What the rules go by. Of a broker that knew none, what else is recorded.
     pub(crate) fn facts(&self) -> Facts {
         let recorded = || Facts {

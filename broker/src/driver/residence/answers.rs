@@ -68,7 +68,9 @@ impl StateDriver {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
         }
-        if way.purpose == Purpose::Resume && outcome == Outcome::Here {
+        // All that was expected had arrived before the way back began.
+        let is_return = matches!(way.purpose, Purpose::Resume | Purpose::Recover(Residence::Coming));
+        if is_return && outcome == Outcome::Here {
             self.forget_expecting(job);
         }
         if way.save_to.as_ref().is_some_and(|to| to.is_periodic) {

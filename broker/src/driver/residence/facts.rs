@@ -63,8 +63,7 @@ impl StateDriver {
                 .policy
                 .residence(job)
                 .map_or(Residence::Here, |mark| mark.residence),
-            // The driver itself says what it lacks, when a process's state is asked.
-            driver_level: None,
+            driver_level: devices.first().and_then(|device| self.driver_level(*device)),
             mig: mig.map(ToString::to_string),
             has_mps: devices.iter().any(|device| self.has_mps(*device)),
             can_act_as_owner: me == 0 || me == uid,
@@ -133,11 +132,17 @@ impl StateDriver {
             .is_none_or(|node| self.processes.has_file(process.pid, &node))
     }
 
+    /// Every whole device that the kernel shows to a process.
+    pub(super) fn shown_to(&self, process: Process) -> Vec<DeviceUuid> {
+        let all = self.devices.list().keys().copied();
+        all.filter(|device| !device.is_mig && self.sees(process, *device))
+            .collect()
+    }
+
     /// For a restore that exchanges two devices: every device that the kernel shows to the process, whether it masked
     /// it or not, with the one that it becomes. A driver takes no other map.
     pub(super) fn whole_map(&self, process: Process, (old, new): (DeviceUuid, DeviceUuid)) -> Vec<(String, String)> {
-        let all = self.devices.list().keys().copied();
-        let shown = all.filter(|device| !device.is_mig && self.sees(process, *device));
+        let shown = self.shown_to(process).into_iter();
         let becomes = |device: DeviceUuid| match device {
             device if device == old => new,
             device if device == new => old,
@@ -157,6 +162,11 @@ impl StateDriver {
             self.clients.of_process(*process).is_empty() && self.job_by_kernel(*process) == Some(job)
         };
         stats.map(|stat| stat.id).filter(is_unmanaged).collect()
+    }
+
+    /// The branch of a device's driver, where NVML tells its version (`580.65.06`).
+    fn driver_level(&self, device: DeviceUuid) -> Option<u32> {
+        self.devices.list().get(&device)?.driver.split('.').next()?.parse().ok()
     }
 
     fn has_mps(&self, device: DeviceUuid) -> bool {

@@ -20,6 +20,7 @@
 mod answers;
 mod code;
 mod commands;
+mod device_map;
 mod drains;
 mod facts;
 mod holds;

@@ -2,6 +2,8 @@
 //! Saves the jobs of `run --checkpoint-every` that are due. What fails is an event, and the job is saved at the next
 //! turn.
 
+use std::path::Path;
+
 use partage_policy::Residence;
 use partage_protocol::snapshot::SavedEvery;
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -9,7 +11,8 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use super::way::{Leaving, Purpose, SaveTo};
 use crate::clock::Now;
 use crate::driver::state_driver::StateDriver;
-use crate::snapshot::store;
+use crate::snapshot::files::Disk;
+use crate::snapshot::store::{self, Store};
 
 impl StateDriver {
     /// Saves the jobs that are due.
@@ -17,12 +20,20 @@ impl StateDriver {
         if now.ns < self.ways.periodic.poll_ns() {
             return;
         }
+        // What is due since before this broker began waits until its processes are back: a save that fails now would
+        // have to wait for its next turn.
+        if self.policy.is_adopting_any() || !self.devices.is_ready() {
+            return self.ways.periodic.put_off(now.ns);
+        }
         let every = |job: &JobId| {
             self.saved_every(*job)
                 .map(|saved| (*job, saved.every_ns.max(SECOND_NS)))
         };
         let jobs: Vec<(JobId, u64)> = self.jobs.ids().filter_map(|job| every(&job)).collect();
-        for job in self.ways.periodic.take_due(&jobs, now.ns) {
+        let mut periodic = std::mem::take(&mut self.ways.periodic);
+        let due = periodic.take_due(&jobs, |job| self.unsaved_ns(job, now), now.ns);
+        self.ways.periodic = periodic;
+        for job in due {
             let is_here = self
                 .policy
                 .residence(job)
@@ -40,6 +51,18 @@ impl StateDriver {
 
     fn saved_every(&self, job: JobId) -> Option<&SavedEvery> {
         self.jobs.get(job)?.asked.saved.as_ref()
+    }
+
+    /// For how long a job has gone on without being saved; what its folder cannot tell is not waited for.
+    fn unsaved_ns(&self, job: JobId, now: Now) -> u64 {
+        let Some((record, saved)) = self.jobs.get(job).zip(self.saved_every(job)) else {
+            return 0;
+        };
+        let newest = Store::new(Path::new(&saved.out), Disk).manifest(None);
+        // The folder may hold what another job left there.
+        let of_it = newest.ok().filter(|(_, found)| found.job.token == record.token_text());
+        let since = of_it.map_or(record.started_unix_ns, |(_, found)| found.made_unix_ns);
+        now.unix_ns.saturating_sub(since)
     }
 
     fn save_by_itself(&mut self, job: JobId, now: Now) {

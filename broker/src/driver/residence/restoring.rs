@@ -7,16 +7,17 @@
 //! ```
 //! Until it has come back, the list of who is expected lies in a file: a new broker takes the hellos in as well.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use partage_policy::{Books, Caller, Event, Mark, Process, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Waiting};
 use partage_protocol::message::{HELLO_PARKED, Hello};
-use partage_protocol::size::format_bytes;
-use partage_protocol::snapshot::{Needs, RestoreRequest, SavedClient, Unfit};
-use partage_protocol::units::{ClientId, JobId};
+use partage_protocol::snapshot::{Needs, RestoreRequest, SavedClient, SavedDevice, Unfit};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
+use super::device_map::{RestoredMap, is_like, whole};
 use super::way::{Closed, Expecting};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
@@ -48,15 +49,17 @@ impl StateDriver {
             .map_or(Residence::Here, |mark| mark.residence);
         let is_fresh = residence == Residence::Here && self.processes_with_library(job).is_empty();
         let checked = match is_fresh && !self.ways.has(job) {
-            true => self.has_devices(job, request),
+            true => self.has_devices(job, caller.process, request),
             false => Err(Unfit::new("job", format!("{job} has processes already"))),
         };
-        if let Err(unfit) = checked {
-            let error = error_view(ErrorCode::Failed, unfit.to_string(), None);
-            return self.answer_ticket(ticket, Reply::Error(error));
-        }
-        let written = serde_json::to_vec(&request.clients).map(|text| std::fs::write(self.expecting_file(job), text));
-        if !matches!(written, Ok(Ok(()))) {
+        let pairs = match checked {
+            Ok(pairs) => pairs,
+            Err(unfit) => {
+                let error = error_view(ErrorCode::Failed, unfit.to_string(), None);
+                return self.answer_ticket(ticket, Reply::Error(error));
+            }
+        };
+        if self.write_expecting(job, request, pairs).is_err() {
             let message = "the broker cannot write to its folder".to_owned();
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Internal, message, None)));
         }
@@ -83,41 +86,94 @@ impl StateDriver {
         });
     }
 
-    /// Has this machine what a snapshot needs? Asked before its job is admitted. Precondition: the devices are known.
+    fn write_expecting(&self, job: JobId, request: &RestoreRequest, pairs: Vec<(String, String)>) -> io::Result<()> {
+        if !pairs.is_empty() {
+            let processes = request.clients.iter().map(|client| client.pid);
+            self.write_map(job, &RestoredMap::new(pairs, processes.collect()))?;
+        }
+        std::fs::write(self.expecting_file(job), serde_json::to_vec(&request.clients)?)
+    }
+
+    /// Has this machine what a snapshot needs? Asked by a process before its job is admitted. Precondition: the devices
+    /// are known.
     ///
     /// # Errors
     /// [`Unfit`], with what was saved and what is here.
-    pub(in crate::driver) fn has_needs(&self, needs: &Needs) -> Result<(), Unfit> {
+    pub(in crate::driver) fn has_needs(&self, process: Process, needs: &Needs) -> Result<(), Unfit> {
         let unfit = |why: String| Err(Unfit::new("devices", why));
-        for saved in &needs.devices {
-            let (list, uuid) = (self.devices.list(), &saved.uuid);
-            let Some((_, facts)) = list.iter().find(|(device, _)| device.to_string() == *uuid) else {
-                return unfit(format!(
-                    "{uuid} ({}) was saved, and is none of the {} here",
-                    saved.name,
-                    list.len()
-                ));
+        if !needs.onto.is_empty() && needs.onto.len() != needs.devices.len() {
+            let (saved, onto) = (needs.devices.len(), needs.onto.len());
+            return unfit(format!("{saved} were saved, and {onto} are to take their place"));
+        }
+        let mut own: Vec<DeviceUuid> = Vec::new();
+        for (slot, saved) in needs.devices.iter().enumerate() {
+            let device = self.takes_the_place(saved, needs.onto.get(slot))?;
+            let Some(facts) = self.devices.list().get(&device) else {
+                return unfit(format!("{device} is lost"));
             };
-            if facts.model != saved.name {
-                return unfit(format!(
-                    "{uuid} was saved as {}, and is {} here",
-                    saved.name, facts.model
-                ));
+            let gpu = match device.to_string() == saved.uuid {
+                true => "it".to_owned(),
+                false => format!("GPU {}", facts.index),
+            };
+            if own.contains(&device) {
+                return unfit(format!("GPU {} cannot take the place of two", facts.index));
             }
-            if facts.total != saved.total_bytes {
-                let (was, is) = (format_bytes(saved.total_bytes), format_bytes(facts.total));
-                return unfit(format!("{uuid} had {was} of memory as it was saved, and has {is} here"));
-            }
+            is_like(saved, &self.saved_device(device), &gpu)?;
             if !needs.driver.is_empty() && facts.driver != needs.driver {
                 let why = format!("{} was saved, and {:?} is here", needs.driver, facts.driver);
                 return Err(Unfit::new("driver", why));
             }
+            own.push(device);
         }
-        Ok(())
+        self.map_of((&needs.devices, &needs.machine), &own, process).map(drop)
     }
 
-    /// Are these the job's devices, slot by slot?
-    fn has_devices(&self, job: JobId, request: &RestoreRequest) -> Result<(), Unfit> {
+    /// The device that is to take the place of a saved one: as said, or itself.
+    fn takes_the_place(&self, saved: &SavedDevice, said: Option<&String>) -> Result<DeviceUuid, Unfit> {
+        let list = self.devices.list();
+        let own = list.keys().find(|device| device.to_string() == saved.uuid);
+        match (said.filter(|said| **said != saved.uuid), own) {
+            (None, Some(own)) => Ok(*own),
+            (None, None) => {
+                let (uuid, name, count) = (&saved.uuid, &saved.name, list.len());
+                let why = format!("{uuid} ({name}) was saved, and is none of the {count} here");
+                Err(Unfit::new(
+                    "devices",
+                    why + "; --gpu-map gives its place to another GPU",
+                ))
+            }
+            (Some(said), _) => {
+                let named = self.policy.device_named(said);
+                let named = named.map_err(|error| Unfit::new("devices", error.message))?;
+                match named.is_mig {
+                    true => Err(Unfit::new(
+                        "devices",
+                        format!("{named} is a MIG device, which cannot be mapped"),
+                    )),
+                    false => Ok(named),
+                }
+            }
+        }
+    }
+
+    /// By which map processes come back that are shown what `process` is.
+    fn map_of(
+        &self,
+        (saved, machine): (&[SavedDevice], &[SavedDevice]),
+        own: &[DeviceUuid],
+        process: Process,
+    ) -> Result<Vec<(String, String)>, Unfit> {
+        let own: Vec<SavedDevice> = own.iter().map(|device| self.saved_device(*device)).collect();
+        whole((saved, machine), (&own, &self.machine_of(process)))
+    }
+
+    /// Are these the job's devices, slot by slot, or ones that can take their places? Answers by which map.
+    fn has_devices(
+        &self,
+        job: JobId,
+        process: Process,
+        request: &RestoreRequest,
+    ) -> Result<Vec<(String, String)>, Unfit> {
         let saved = &request.devices;
         let own = self.jobs.devices(job);
         if own.len() != saved.len() {
@@ -125,18 +181,18 @@ impl StateDriver {
             return Err(Unfit::new("devices", why));
         }
         for (slot, (own, saved)) in own.iter().zip(saved).enumerate() {
-            if own.to_string() != saved.uuid {
-                let why = format!("{} ({}) was saved, and the job has {own}", saved.uuid, saved.name);
-                return Err(Unfit::new("devices", why));
-            }
+            is_like(saved, &self.saved_device(*own), &own.to_string())?;
             let owed = request.clients.iter().filter_map(|client| client.owed.get(slot));
             let owed = owed.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
             if owed > saved.total_bytes {
-                let why = format!("{owed} bytes were on {own}, which has {} in all", saved.total_bytes);
+                let why = format!(
+                    "{owed} bytes were on {}, which has {} in all",
+                    saved.uuid, saved.total_bytes
+                );
                 return Err(Unfit::new("clients", why));
             }
         }
-        Ok(())
+        self.map_of((saved, &request.machine), &own, process)
     }
 
     /// What a restored process has to get back, by its number and client id in the snapshot; none where nobody expects
@@ -218,6 +274,7 @@ impl StateDriver {
     pub(in crate::driver) fn forget_expecting(&self, job: JobId) {
         // Most jobs are not restored.
         let _ = std::fs::remove_file(self.expecting_file(job));
+        let _ = std::fs::remove_file(self.map_file(job));
     }
 
     fn expecting_file(&self, job: JobId) -> PathBuf {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use partage_policy::{Access, Answer, Caller, Obstacle, Patience, Process, Residence, Step, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::message::{MAJOR, PARKING_NAME, Park};
-use partage_protocol::snapshot::{Manifest, SavedClient, SavedDevice, SavedJob};
+use partage_protocol::snapshot::{Manifest, SavedClient, SavedJob};
 use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
 
@@ -331,14 +331,7 @@ impl StateDriver {
         let first = self.tree_of(job)?;
         let record = self.jobs.get(job).ok_or_else(|| format!("{job} has ended"))?;
         let place = record.devices.first();
-        let devices = record.devices.iter().map(|place| {
-            let facts = self.devices.list().get(&place.device);
-            SavedDevice {
-                uuid: place.device.to_string(),
-                name: facts.map(|facts| facts.model.clone()).unwrap_or_default(),
-                total_bytes: facts.map_or(0, |facts| facts.total),
-            }
-        });
+        let devices = record.devices.iter().map(|place| self.saved_device(place.device));
         let clients = self
             .clients
             .iter()
@@ -362,11 +355,12 @@ impl StateDriver {
                 protocol: Some(MAJOR),
                 root: proc::inner_number(first.pid).unwrap_or(first.pid),
                 devices: devices.collect(),
+                machine: self.machine_of(first),
                 clients: clients.collect(),
                 job: SavedJob {
                     id: job.to_string(),
                     uid: record.uid,
-                    token: record.token.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    token: record.token_text(),
                     name: record.name.clone(),
                     command: record.command.clone(),
                     limit_bytes: place.and_then(|place| place.limit),

@@ -95,6 +95,10 @@ impl StateDriver {
                 until_ns: now.ns.saturating_add(*within_ns),
             }),
             Step::HoldHard => self.harden(job, way, residence, now),
+            Step::Checkpoint(process) if self.note_mapped(job, *process).is_err() => {
+                way.why = Some("the broker cannot write to its folder".to_owned());
+                Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM))
+            }
             Step::NvmlClear(processes) => Beginning::Waits(Waiting::Clear {
                 processes: processes.clone(),
                 until_ns: now.ns + CLEAR_NS,
@@ -192,7 +196,8 @@ impl StateDriver {
             }
             Step::Checkpoint(process) => (*process, Call::Checkpoint, self.copy_ns(job)),
             Step::Restore { process, pair, .. } => {
-                let map = pair.map_or_else(Vec::new, |pair| self.whole_map(*process, pair));
+                let restored = || self.restored_map(job, *process);
+                let map = pair.map_or_else(restored, |pair| self.whole_map(*process, pair));
                 (*process, Call::Restore { map }, self.copy_ns(job))
             }
             Step::Unlock(process) => (*process, Call::Unlock, SHORT_CALL_NS),

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
 use partage_protocol::size::parse_duration;
-use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, Unfit};
+use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, SavedDevice, Unfit};
 
 use super::criu;
 use super::processes::{self, Order, Work};
-use crate::arguments::{OnFull, Restore};
+use crate::arguments::{GpuPair, OnFull, Restore};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer, wait_text};
 use crate::launch::place::{Place, reason};
@@ -152,7 +152,11 @@ fn as_run(arguments: &Restore, manifest: &Manifest) -> Outcome<RunRequest> {
     let timeout = arguments.wait_timeout.as_deref().map(parse_duration).transpose();
     let wait_timeout_ns = timeout.map_err(|e| Failure::new(Kind::Invalid, format!("--wait-timeout: {e}")))?;
     let job = &manifest.job;
-    let devices: Vec<&str> = manifest.devices.iter().map(|device| device.uuid.as_str()).collect();
+    let onto = onto(&arguments.gpu_map, &manifest.devices)?;
+    let devices = match onto.is_empty() {
+        true => manifest.devices.iter().map(|device| device.uuid.clone()).collect(),
+        false => onto.clone(),
+    };
     let part = |ppm: u32| format!("{}%", f64::from(ppm) / 10_000.0);
     Ok(RunRequest {
         mem: job.limit_bytes.map(|bytes| format!("{bytes}B")),
@@ -169,10 +173,48 @@ fn as_run(arguments: &Restore, manifest: &Manifest) -> Outcome<RunRequest> {
         restored: Some(Box::new(Needs {
             devices: manifest.devices.clone(),
             driver: manifest.driver.clone(),
+            machine: manifest.machine.clone(),
+            onto,
         })),
         command: job.command.clone(),
         ..RunRequest::default()
     })
+}
+
+/// Which device takes the place of each one of the snapshot, as `--gpu-map` says; nothing without it. The broker knows
+/// what the new ones are.
+fn onto(map: &[GpuPair], saved: &[SavedDevice]) -> Outcome<Vec<String>> {
+    let fail = |why: String| Failure::new(Kind::Failed, format!("--gpu-map: {why}"));
+    if map.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut onto: Vec<Option<&str>> = vec![None; saved.len()];
+    for GpuPair { old, new } in map {
+        let is_meant =
+            |(slot, device): (usize, &SavedDevice)| old.parse() == Ok(slot) || device.uuid.eq_ignore_ascii_case(old);
+        let Some(slot) = saved.iter().enumerate().position(is_meant) else {
+            let list: Vec<String> = saved.iter().enumerate().map(listed).collect();
+            return Err(fail(format!(
+                "{old} is no GPU of the snapshot, which has {}",
+                if list.is_empty() {
+                    "none".to_owned()
+                } else {
+                    list.join(", ")
+                }
+            )));
+        };
+        if let Some(before) = onto[slot].replace(new) {
+            return Err(fail(format!("{old} becomes {before} and {new}: name each GPU once")));
+        }
+    }
+    let whole = onto.iter().zip(saved);
+    Ok(whole
+        .map(|(new, saved)| new.unwrap_or(&saved.uuid).to_owned())
+        .collect())
+}
+
+fn listed((slot, device): (usize, &SavedDevice)) -> String {
+    format!("{slot} ({}, {})", device.uuid, device.name)
 }
 
 /// Says who will come back, until the broker is ready for them.
@@ -180,6 +222,7 @@ fn expect(connection: &mut Connection, manifest: &Manifest, place: &Place) -> Ou
     let request = Request::Restore(Box::new(RestoreRequest {
         saved_job: manifest.job.id.clone(),
         devices: manifest.devices.clone(),
+        machine: manifest.machine.clone(),
         clients: manifest.clients.clone(),
     }));
     let fail = |error: ConnectionError| error.into_failure(&place.dir);

@@ -4,9 +4,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use partage_protocol::snapshot::Manifest;
+use partage_protocol::units::SECOND_NS;
+
 use super::super::Case;
 use super::said::{kill_broker, ok, state};
-use super::saved::{criu, folder, restore, with_criu};
+use super::saved::{criu, folder, restore, save, with_criu};
 use crate::artefacts;
 use crate::client::{Client, PATIENCE};
 use crate::rig::Rig;
@@ -15,12 +18,45 @@ pub fn cases() -> Vec<Case> {
     const WHY: &str = "a real GPU's cycle with CRIU is the acceptance script's";
     vec![
         Case::new("residence::a_job_is_saved_again_and_again", again_and_again).simulated(WHY),
+        Case::new("residence::the_next_broker_saves_a_job_when_it_is_due", goes_on).simulated(WHY),
         Case::new(
             "residence::a_periodic_save_that_cannot_work_is_refused_at_the_start",
             refused,
         )
         .simulated(WHY),
     ]
+}
+
+/// The next broker goes on from the newest generation's time, not from its own start.
+fn goes_on(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let out = folder(rig);
+    let every = ["--checkpoint-every", "1h", "--checkpoint-out", &out];
+    let options = [&["-m", "4GiB", "-g", "0", "--name", "one"][..], &every].concat();
+    let mut run = rig.run(&options, &artefacts::client(), &[]);
+    run.env("PARTAGE_CRIU", &criu);
+    let mut client = Client::start(run);
+    client.ready();
+    client.expect("alloc 67108864 a", "alloc 0");
+    client.expect("fill a 165", "fill 0 165 165");
+    save(rig, &criu, &[]).expect("saved");
+    // Two hours went by; the broker that lives counts from what it saw.
+    let path = Path::new(&out).join("gen-0001/manifest.json");
+    let mut manifest = Manifest::parse(&std::fs::read(&path).expect("there")).expect("whole");
+    manifest.made_unix_ns -= 2 * 3_600 * SECOND_NS;
+    std::fs::write(&path, manifest.text()).expect("ours");
+    kill_broker(rig);
+    rig.eventually(PATIENCE, "the next broker saves it", || {
+        Path::new(&out).join("gen-0002").exists()
+    });
+    rig.eventually(PATIENCE, "it goes on", || state(rig, "one") == "running");
+    client.expect("check a 165", "check 0 0");
+    // Once, and not again before an hour is over.
+    kill_broker(rig);
+    client.expect("check a 165", "check 0 0");
+    assert!(ok(rig, &["why", "one"]).contains("every 1h"));
+    assert!(!Path::new(&out).join("gen-0003").exists());
+    client.kill();
 }
 
 /// How many saves came to an end well, and how many did not.

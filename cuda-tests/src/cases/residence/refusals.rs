@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::Case;
-use super::said::{filled, no, ok, state};
+use super::said::{filled, kill_broker, no, ok, state};
 use crate::artefacts::client as client_program;
 use crate::client::{Client, PATIENCE};
 use crate::rig::{MIB, Rig};
@@ -22,6 +22,17 @@ pub fn cases() -> Vec<Case> {
         Case::new(
             "residence::a_job_with_a_process_without_the_library_is_not_touched",
             bare,
+        )
+        .simulated(why),
+        Case::new("residence::a_job_beside_an_mps_server_is_not_touched", mps).simulated(why),
+        Case::new(
+            "residence::a_process_that_closed_what_it_shares_with_the_broker_is_not_touched",
+            closed,
+        )
+        .simulated(why),
+        Case::new(
+            "residence::a_job_whose_memory_cgroup_is_too_small_is_not_touched",
+            small_cgroup,
         )
         .simulated(why),
     ]
@@ -112,10 +123,13 @@ fn old_driver(rig: &Rig) {
     let changed = text.replace("driver = 580", "driver = 570");
     assert_ne!(text, changed, "{text}");
     std::fs::write(&file, changed).expect("writable");
+    let trace = Trace::start(rig);
     let mut client = filled(rig, "one", "1GiB");
     let (code, said) = no(rig, &["migrate", "one", "--to", "1"]);
-    assert!(code == Some(1) && said.contains("j1 was not touched"), "{said}");
+    let text = "the driver is 570, and this needs 580 or later";
+    assert!(code == Some(1) && said.contains(text), "{said}");
     assert_eq!(state(rig, "one"), "running");
+    assert_eq!(trace.calls(), 0, "not even a process of our own was tried");
     ok(rig, &["suspend", "one"]);
     ok(rig, &["resume", "one"]);
     client.expect("check a 165", "check 0 0");
@@ -139,4 +153,112 @@ fn bare(rig: &Rig) {
     );
     trace.is_untouched(rig, "bare", (&reason, "start it with partage run, or end it"));
     client.expect("check a 165", "check 0 0");
+}
+
+/// A process of the MPS server's name uses the GPU; the simulator has no MPS.
+fn mps(rig: &Rig) {
+    let trace = Trace::start(rig);
+    let mut client = filled(rig, "one", "1GiB");
+    let program = rig.dir.join("nvidia-cuda-mps-server");
+    std::fs::copy(client_program(), &program).expect("ours");
+    let mut server = rig.command(&program);
+    server.arg("dlopen");
+    let mut server = Client::start(server);
+    server.ready();
+    server.expect(&format!("alloc {MIB} a"), "alloc 0");
+    rig.eventually(PATIENCE, "it is seen", || {
+        let status = rig.json(&["status"]);
+        status["devices"][0]["unmanaged_bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes > 0)
+    });
+    let reason = "MPS shares the GPU, and the driver cannot checkpoint its clients";
+    trace.is_untouched(
+        rig,
+        "one",
+        (reason, "stop the MPS daemon (echo quit | nvidia-cuda-mps-control)"),
+    );
+    client.expect("check a 165", "check 0 0");
+    server.kill();
+    rig.eventually(PATIENCE, "it goes once that is gone", || {
+        rig.output(rig.partage(&["suspend", "one"])).status.success()
+    });
+    ok(rig, &["resume", "one"]);
+    client.expect("check a 165", "check 0 0");
+}
+
+/// The next broker gets none of its pages back.
+fn closed(rig: &Rig) {
+    let mut client = filled(rig, "one", "1GiB");
+    client.expect("closefds", "closefds");
+    kill_broker(rig);
+    client.expect(&format!("alloc {MIB} b"), "alloc 0");
+    let reason = format!(
+        "pid {} turned Partage off or closed what it shares with the broker, so its threads cannot be held",
+        client.pid()
+    );
+    let mut said = String::new();
+    rig.eventually(PATIENCE, "it is back", || {
+        said = no(rig, &["suspend", "one"]).1;
+        said.contains(&reason)
+    });
+    assert!(said.contains("start the job again"), "{said}");
+    assert_eq!(state(rig, "one"), "running");
+    client.expect("check a 165", "check 0 0");
+}
+
+/// A memory cgroup, removed with the last process in it.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// None, where nobody may make one here.
+    fn new(rig: &Rig) -> Option<Self> {
+        let name = rig.dir.file_name()?.to_owned();
+        let made = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| Path::new(root).join(&name));
+        let found = made.into_iter().find(|folder| {
+            let is_made = std::fs::create_dir(folder).is_ok();
+            let has_limit = ["memory.limit_in_bytes", "memory.max"]
+                .iter()
+                .any(|file| folder.join(file).exists());
+            if is_made && !has_limit {
+                // Of no use, and empty.
+                let _ = std::fs::remove_dir(folder);
+            }
+            is_made && has_limit
+        });
+        found.map(Self)
+    }
+
+    fn limit(&self, bytes: u64) {
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|name| self.0.join(name));
+        let file = files.iter().find(|file| file.exists()).expect("a limit");
+        std::fs::write(file, bytes.to_string()).expect("root may");
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // What is left of it is empty, and nobody's.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn small_cgroup(rig: &Rig) {
+    let Some(group) = MemoryGroup::new(rig) else {
+        return rig.note("skipped: no memory cgroup can be made here".to_owned());
+    };
+    let trace = Trace::start(rig);
+    let mut client = filled(rig, "one", "1GiB");
+    std::fs::write(group.0.join("cgroup.procs"), client.pid().to_string()).expect("root may");
+    group.limit(256 * MIB);
+    let name = group.0.file_name().expect("a name").to_string_lossy();
+    let reason = format!("and its memory cgroup /{name} has ");
+    trace.is_untouched(rig, "one", (&reason, "raise its limit (memory.max) by "));
+    client.expect("check a 165", "check 0 0");
+    group.limit(4_096 * MIB);
+    ok(rig, &["suspend", "one"]);
+    ok(rig, &["resume", "one"]);
+    client.expect("check a 165", "check 0 0");
+    client.kill();
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
 }

@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A job that was saved and ended.
-fn saved(rig: &Rig, criu: &Path) {
+pub(super) fn saved(rig: &Rig, criu: &Path) {
     let mut client = filled_with(rig, "one", "4GiB", 64, &[]);
     save(rig, criu, &["--stop"]).expect("saved");
     client.kill();
