@@ -53,7 +53,8 @@ struct World {
     passes: u32,
     frees: bool,
     /// A broker was killed. The next one counts a client that is not back with all that it was granted, and does not
-    /// know who was just granted something: then two may be denied for one another's sake, and none gets too much.
+    /// know who was just granted something: then two may be denied for one another's sake, and none gets too much. As
+    /// soon as both are back, whichever asks again has it.
     was_cut: bool,
 }
 
@@ -210,7 +211,26 @@ impl World {
         if !self.frees && !self.was_cut && self.at.iter().all(|at| *at == At::Denied) && has_none {
             return Err("both were denied".into());
         }
+        let is_whole = self.was_cut && self.away == [false; 2] && self.at.iter().all(|at| *at == At::Denied);
+        if !self.frees && is_whole {
+            return (0..2).try_for_each(|n| self.asks_again(n));
+        }
         Ok(())
+    }
+
+    /// One of two that were denied tries again, with the other where it is.
+    fn asks_again(&self, n: usize) -> Result<(), String> {
+        let mut after = self.clone();
+        after.at[n] = At::Idle;
+        after.passes = 1;
+        let acts = [Act::Try(n), Act::Charge(n), Act::Pass, Act::Try(n), Act::Charge(n)];
+        for act in acts {
+            after.act(act);
+        }
+        match after.at[n] {
+            At::Holds => Ok(()),
+            at => Err(format!("both were denied, and client {n} asks again and is {at:?}")),
+        }
     }
 
     fn fingerprint(&self) -> u64 {
