@@ -159,7 +159,7 @@ fn start_private(place: &Place) -> Outcome<Connection> {
     for _ in 0..MOST_STARTS {
         let broker = start_beside(&place.dir)?;
         // One that found another broker's lock ends at once and rightly: the other one will listen, or leave.
-        let is_gone = || has_ended(&broker) && !is_broker_alive(&place.dir);
+        let is_gone = || broker.has_ended() && !is_broker_alive(&place.dir);
         match attempts(place, deadline, is_gone) {
             Err(ConnectionError::Absent(_)) if Instant::now() >= deadline => {
                 return Err(start_failure(&place.dir, "does not listen after 10 s"));
@@ -258,15 +258,15 @@ fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {
 /// It ends, or does not listen in time.
 pub fn start_managed(place: &Place, program: &Path) -> Outcome<()> {
     let broker = start(&place.dir, program, &[OsStr::new("--managed")])?;
-    match attempts(place, Instant::now() + PATIENCE, || has_ended(&broker)) {
-        Err(ConnectionError::Absent(_)) if has_ended(&broker) => Err(start_failure(&place.dir, "ended at once")),
+    match attempts(place, Instant::now() + PATIENCE, || broker.has_ended()) {
+        Err(ConnectionError::Absent(_)) if broker.has_ended() => Err(start_failure(&place.dir, "ended at once")),
         Err(ConnectionError::Absent(_)) => Err(start_failure(&place.dir, "does not listen after 10 s")),
         other => other.map(drop).map_err(|error| error.into_failure(&place.dir)),
     }
 }
 
 /// Starts a private broker for `dir`.
-fn start_beside(dir: &Path) -> Outcome<Option<OwnedFd>> {
+fn start_beside(dir: &Path) -> Outcome<Started> {
     let program = installed::find(installed::BROKER)?;
     let idle_exit = env::var_os(IDLE_EXIT);
     let mut words = vec![OsStr::new("--private"), OsStr::new("--socket-dir"), dir.as_os_str()];
@@ -276,8 +276,8 @@ fn start_beside(dir: &Path) -> Outcome<Option<OwnedFd>> {
     start(dir, &program, &words)
 }
 
-/// Starts a broker with its first words going into `dir`, and gives a pidfd of it, where the kernel has pidfds.
-fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Option<OwnedFd>> {
+/// Starts a broker with its first words going into `dir`, and gives what is known of it.
+fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Started> {
     let fail = |errno: Errno| {
         Failure::new(
             Kind::Failed,
@@ -305,7 +305,7 @@ fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Option<OwnedFd
             drop(writer);
             let mut said = [0; 8];
             let mut length = 0;
-            let mut broker = None;
+            let mut broker = Started::Unknown;
             let number =
                 |said: &[u8; 8], at: usize| i32::from_ne_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
             while length < said.len() {
@@ -317,7 +317,7 @@ fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Option<OwnedFd
                 }
                 if length == 4 {
                     // Now: one that ends at once may be gone, pid and all, after its exec.
-                    broker = pidfd(number(&said, 0));
+                    broker = Started::of(number(&said, 0));
                 }
             }
             // ECHILD where the caller ignores SIGCHLD: the kernel has collected it already.
@@ -419,26 +419,55 @@ fn broker_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> 
         .collect()
 }
 
-fn pidfd(pid: i32) -> Option<OwnedFd> {
-    // SAFETY: pidfd_open takes numbers only.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    // SAFETY: a non-negative answer is a descriptor that nobody else owns.
-    i32::try_from(fd)
-        .ok()
-        .filter(|&fd| fd >= 0)
-        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+/// A broker that was started.
+enum Started {
+    /// A pidfd of it.
+    Known(OwnedFd),
+    /// It had ended, and its parent had collected it, before it could be looked at.
+    Gone,
+    /// The kernel gives no pidfd.
+    Unknown,
 }
 
-fn has_ended(broker: &Option<OwnedFd>) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
-    let Some(fd) = broker else { return false };
-    poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1)
+impl Started {
+    fn of(pid: i32) -> Self {
+        // SAFETY: pidfd_open takes numbers only.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        match i32::try_from(fd) {
+            // SAFETY: a non-negative answer is a descriptor that nobody else owns.
+            Ok(fd) if fd >= 0 => Self::Known(unsafe { OwnedFd::from_raw_fd(fd) }),
+            // EINVAL: its number is a thread's by now.
+            _ if matches!(Errno::last(), Errno::ESRCH | Errno::EINVAL) => Self::Gone,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        use std::os::fd::AsFd;
+        match self {
+            Self::Known(fd) => poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1),
+            Self::Gone => true,
+            Self::Unknown => false,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broker_that_ended_is_known_to_have_whoever_looks_when() {
+        let mut child = std::process::Command::new("true").spawn().expect("it starts");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let looked = Started::of(pid);
+        assert!(matches!(looked, Started::Known(_)));
+        child.wait().expect("ours");
+        assert!(looked.has_ended() && Started::of(pid).has_ended());
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        assert!(!Started::of(own).has_ended());
+    }
 
     #[test]
     fn the_broker_inherits_nothing_of_a_job() {
