@@ -191,8 +191,13 @@ fn identity(text: &[u8]) -> Option<(u64, u64)> {
     Some((text::parse_number(parts.next()?)?, text::parse_number(parts.next()?)?))
 }
 
-/// A variable's value; empty when unset.
+/// A variable's value; empty when unset, and in a program that has more rights than whoever started it (setuid), which
+/// `/etc/ld.so.preload` reaches: a user's words would name the broker that it trusts, or starts.
 fn variable(name: &CStr) -> &'static [u8] {
+    // SAFETY: a plain question.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return &[];
+    }
     // SAFETY: `getenv` answers null or a string of the environment, which libc keeps while nobody changes it; the
     // callers copy at once.
     unsafe { text::bytes_of(libc::getenv(name.as_ptr())) }

@@ -113,7 +113,11 @@ impl Desk {
     }
 }
 
-fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
+/// Writes a file by rename: whoever dies meanwhile leaves the old one, or the new one whole.
+///
+/// # Errors
+/// The system's; the old file stands then.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
     let beside = path.with_extension("new");
     let mut file = OpenOptions::new()

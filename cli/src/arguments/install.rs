@@ -17,8 +17,8 @@ before it are undone.
 
 With --system-preload programs that start without `partage run` are under the
 rules too, whatever their environment. The file is first tried in a copy of /etc:
-each program of /bin, /sbin, /usr/bin, ... must load with it without a word. Then
-it is written, a program is run, and if that fails it is taken back.
+each program of root's in /bin, /sbin, /usr/bin, ... must load with it without a
+word. Then it is written, a few are run, and if one fails it is taken back.
 
 Examples:
   sudo partage install

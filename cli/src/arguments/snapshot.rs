@@ -61,9 +61,10 @@ fn gpu_pair(text: &str) -> Result<GpuPair, String> {
 #[derive(Args, Debug)]
 #[command(
     after_help = "The job is admitted like one of `run`, with the limits that it had, and gets the
-GPUs that it had, or those of --gpu-map. `partage restore` stays its parent, passes signals on and gives
-its exit status. A snapshot is only read, and can be restored again; while a job
-that was restored from it lives, a second one is refused.
+GPUs that it had, or those of --gpu-map. `partage restore` stays its parent,
+passes signals on and gives its exit status. A snapshot is only read, and can be
+restored again; while a job that was restored from it lives, a second one is
+refused.
 
 Examples:
   partage restore /data/train

@@ -82,16 +82,11 @@ impl Drop for Helper {
     }
 }
 
-/// A field of a process's stat after its name, counted from 0.
-fn field_of(pid: u32, at: usize) -> String {
+/// When a process began, as its stat says.
+fn start_of(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let fields = stat.rsplit_once(") ").expect("a name in parentheses").1;
-    fields.split(' ').nth(at).expect("a field").to_owned()
-}
-
-/// `R` for one that runs, `T` for one that is stopped.
-fn start_of(pid: u32) -> u64 {
-    field_of(pid, 19).parse().expect("a number")
+    fields.split(' ').nth(19).expect("a field").parse().expect("a number")
 }
 
 fn locked(rig: &Rig) {

@@ -3,6 +3,7 @@
 //! a /usr/local of its own, and two users, alice and bob.
 
 mod host;
+mod preload;
 mod recipes;
 
 use std::time::Duration;
@@ -26,7 +27,12 @@ pub fn cases() -> Vec<Case> {
         Case::new("install::a_broker_that_does_not_start_is_undone", undone).simulated(SIM),
         Case::new(
             "install::with_the_system_preload_every_program_is_under_the_rules",
-            system_preload,
+            preload::rules,
+        )
+        .simulated(SIM),
+        Case::new(
+            "install::the_system_preload_runs_nothing_of_a_user_as_root",
+            preload::users,
         )
         .simulated(SIM),
         Case::new("install::without_a_driver_it_says_what_was_not_shown", without_driver).simulated(SIM),
@@ -184,96 +190,6 @@ fn undone(rig: &Rig) {
     let new = after.iter().filter(|path| !before.contains(path));
     let new: Vec<&String> = new.filter(|path| !path.starts_with("/etc/g")).collect();
     assert!(new.is_empty(), "left: {new:?}");
-}
-
-/// A program that starts without `run`, and without a variable of ours, is under the rules; what else stands in the
-/// file stays, and a host on which a program would complain keeps the file that it has.
-fn system_preload(rig: &Rig) {
-    let Some(host) = Host::new(rig) else { return };
-    let sh = |line: &str| shell(&host, line);
-    let rule = "schema = 1\n[[rule]]\nname = \"everybody\"\nmax = { mem = \"1GiB\" }";
-    assert_eq!(
-        sh(&format!("mkdir /etc/partage; echo '{rule}' >/etc/partage/partage.toml")).0,
-        Some(0)
-    );
-    let file = || {
-        let path = rig.dir.join("host/etc/ld.so.preload");
-        std::fs::read_to_string(path).ok()
-    };
-    no_complaint_is_added(&host, &file);
-    let names = ["hello-musl", "hello-static"];
-    let has_musl = greet_by_musl(&host, names);
-    let theirs = "# theirs\nlibm.so.6\n";
-    assert_eq!(sh(&format!("printf '{theirs}' >/etc/ld.so.preload")).0, Some(0));
-    let (code, said) = host.install(&["install", "--system-preload"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("\ntried ") && said.contains("programs load with it"),
-        "{said}"
-    );
-    let ours = "/usr/local/lib/partage/libpartage.so\n";
-    assert_eq!(file(), Some(format!("{theirs}{ours}")));
-    let left = sh("ls -d /tmp/partage-trial-* /etc/ld.so.preload.* 2>/dev/null").1;
-    assert_eq!(left, "", "nothing is left beside it");
-    let (code, said) = host.install(&["install", "--system-preload"]);
-    assert!(code == Some(0) && said.ends_with("nothing changed\n"), "{said}");
-    for name in names.iter().filter(|_| has_musl) {
-        assert_eq!(host.say("60001", &[name]), (Some(3), "hello\n".to_owned()), "{name}");
-    }
-    let client = rig.dir.join("client").display().to_string();
-    let mut loose = Client::start(host.command("60001", true, &[&client, "dlopen"]));
-    loose.ready();
-    loose.expect(&format!("alloc {} a", 512 << 20), "alloc 0");
-    loose.expect(&format!("alloc {} b", (512 << 20) + 512), "alloc 2");
-    let jobs = host.json("0", &["partage", "ps", "--json"]);
-    assert_eq!(
-        (&jobs["jobs"][0]["user"], jobs["unmanaged"].as_array().map(Vec::len)),
-        (&"alice".into(), Some(0))
-    );
-    loose.kill();
-    let (code, said) = host.install(&["uninstall", "--system-preload"]);
-    assert!(code == Some(0) && said.contains("/etc/ld.so.preload"), "{said}");
-    assert_eq!(file().as_deref(), Some(theirs));
-    // With all the rest it goes first, and a file that was only ours goes whole.
-    assert_eq!(sh("rm /etc/ld.so.preload").0, Some(0));
-    assert_eq!(host.install(&["install", "--system-preload"]).0, Some(0));
-    assert_eq!(file().as_deref(), Some(ours));
-    let (code, said) = host.install(&["uninstall"]);
-    assert!(
-        code == Some(0) && said.starts_with("removed    /etc/ld.so.preload\n"),
-        "{said}"
-    );
-    assert_eq!(file(), None);
-}
-
-fn shell(host: &Host<'_>, line: &str) -> (Option<i32>, String) {
-    host.say("0", &["sh", "-c", line])
-}
-
-/// One entry that is missing is a complaint in every program: such a file stays as it is.
-fn no_complaint_is_added(host: &Host<'_>, file: &dyn Fn() -> Option<String>) {
-    assert_eq!(shell(host, "echo /nowhere/other.so >/etc/ld.so.preload").0, Some(0));
-    let (code, said) = host.install(&["install", "--system-preload"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(
-        said.contains("does not run with the library in /etc/ld.so.preload")
-            && said.contains("/nowhere/other.so")
-            && said.contains("everything before it is undone"),
-        "{said}"
-    );
-    assert_eq!(file().as_deref(), Some("/nowhere/other.so\n"));
-}
-
-/// Programs of another C library, and one of none, are among those that are tried; `false`: this machine makes none.
-fn greet_by_musl(host: &Host<'_>, names: [&str; 2]) -> bool {
-    let [musl, bare] = names.map(|name| host.rig.dir.join(name));
-    let is_made = super::commands::greet_by_musl(&musl, &[]) && super::commands::greet_by_musl(&bare, &["-static"]);
-    if is_made {
-        let folder = host.rig.dir.display();
-        let copy = format!("mkdir -p /usr/local/bin; install -m 755 {folder}/hello-* /usr/local/bin");
-        assert_eq!(shell(host, &copy).0, Some(0));
-    }
-    is_made
 }
 
 fn without_driver(rig: &Rig) {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::driver::state_driver::StateDriver;
 use crate::host::proc;
+use crate::snapshot::dump::write_whole;
 
 /// An old device and the one in its place.
 type Pair = (String, String);
@@ -131,7 +132,7 @@ impl StateDriver {
     /// # Errors
     /// The system's.
     pub(super) fn write_map(&self, job: JobId, map: &RestoredMap) -> std::io::Result<()> {
-        std::fs::write(self.map_file(job), serde_json::to_vec(map)?)
+        write_whole(&self.map_file(job), &serde_json::to_vec(map)?)
     }
 
     /// The map of a restored process that was not mapped yet; empty for any other.

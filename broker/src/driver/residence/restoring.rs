@@ -25,6 +25,7 @@ use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::host::proc;
 use crate::peer::ConnectionId;
+use crate::snapshot::dump::write_whole;
 use crate::state::ledger::LineIndex;
 
 impl StateDriver {
@@ -91,7 +92,7 @@ impl StateDriver {
             let processes = request.clients.iter().map(|client| client.pid);
             self.write_map(job, &RestoredMap::new(pairs, processes.collect()))?;
         }
-        std::fs::write(self.expecting_file(job), serde_json::to_vec(&request.clients)?)
+        write_whole(&self.expecting_file(job), &serde_json::to_vec(&request.clients)?)
     }
 
     /// Has this machine what a snapshot needs? Asked by a process before its job is admitted. Precondition: the devices

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,7 +23,6 @@ use super::change::Changes;
 use super::host::cannot;
 use super::tree::{Content, Placed, Tree};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::launch::installed::LIBRARY;
 use crate::launch::place::reason;
 use crate::launch::preflight::elf::{FileKind, kind};
 
@@ -47,26 +46,16 @@ const RUN: [&[&str]; 6] = [
     &["/bin/ls", "/"],
     &["/usr/bin/id"],
 ];
-/// A program that is only loaded, or does nothing, needs milliseconds.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The installed library, as the file names it.
-fn library(tree: &Tree) -> Outcome<PathBuf> {
-    let own = tree.own_folders().first().map(|folder| folder.join(LIBRARY));
-    let path = match own {
-        Some(path) => path,
-        // A package put it there.
-        None => crate::launch::installed::find(LIBRARY)?,
-    };
-    let is_plain = path
-        .to_str()
-        .is_some_and(|path| !path.contains(|letter: char| letter.is_whitespace() || ":#$".contains(letter)));
-    match is_plain {
-        true => Ok(path),
-        // ld.so would take it for several entries, or expand it.
-        false => Err(refused(format!("{} cannot stand in {FILE}", path.display()))),
-    }
-}
+/// The loaders that are run, as root: those of the C libraries. A program may name any file as its loader, and its
+/// owner need not be root.
+const LOADERS: [&str; 4] = [
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
+/// A program that is only loaded, or does nothing, needs milliseconds; a loaded machine stands still for seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The entries of a line: ld.so separates them by blanks and colons, and a comment goes to the line's end.
 fn entries(line: &str) -> impl Iterator<Item = &str> {
@@ -124,7 +113,7 @@ fn put_tried(
     trial: impl FnOnce(&str, &Path) -> Outcome<String>,
     run: impl FnOnce() -> Outcome<()>,
 ) -> Outcome<()> {
-    let (file, library) = (tree.at(Path::new(FILE)), library(tree)?);
+    let (file, library) = (tree.at(Path::new(FILE)), tree.library());
     let before = read(&file)?;
     let text = with(&before, &library.to_string_lossy());
     if text == before {
@@ -133,6 +122,9 @@ fn put_tried(
     }
     let tried = trial(&text, &library)?;
     changes.say("tried", tried);
+    if read(&file)? != before {
+        return Err(refused(format!("{FILE} changed while it was tried")).hint("run it again"));
+    }
     write(&file, text, changes)?;
     // Unlike the trial, with the file in its place.
     run()
@@ -143,7 +135,7 @@ fn put_tried(
 /// # Errors
 /// The file cannot be read or written.
 pub fn take_out(tree: &Tree, changes: &mut Changes) -> Outcome<bool> {
-    let (file, library) = (tree.at(Path::new(FILE)), library(tree)?);
+    let (file, library) = (tree.at(Path::new(FILE)), tree.library());
     let before = read(&file)?;
     let text = without(&before, &library.to_string_lossy());
     if text == before {
@@ -186,16 +178,27 @@ struct Complaint {
     said: String,
 }
 
+/// What a host has of programs.
+#[derive(Default)]
+struct Programs {
+    /// Those to be loaded, with their loaders.
+    dynamic: Vec<(PathBuf, String)>,
+    /// Static ones load nothing.
+    bare: usize,
+    /// Whoever runs them: as root they would run what somebody else wrote.
+    left_out: usize,
+}
+
 /// Tries a text: in a thread whose view of the file system has it and nobody else's. Answers what was tried.
 fn trial(text: &str, library: &Path) -> Outcome<String> {
-    let folder = std::env::temp_dir().join(format!("partage-trial-{}", std::process::id()));
-    fs::create_dir(&folder).map_err(|error| cannot("make", &folder, &error))?;
-    let tried = std::thread::scope(|scope| scope.spawn(|| try_apart(text, &folder)).join());
+    let programs = programs()?;
+    let made = nix::unistd::mkdtemp("/run/partage-trial-XXXXXX");
+    let folder = made.map_err(|errno| cannot("make a folder in", Path::new("/run"), &errno.into()))?;
+    let tried = std::thread::scope(|scope| scope.spawn(|| try_apart(text, &folder, &programs.dynamic)).join());
     // What was mounted on it ended with the thread.
     let _ = fs::remove_dir(&folder);
     let tried = tried.unwrap_or_else(|_| Err(refused("the trial ended amid its work".to_owned())));
-    let (text, complaints) = tried?;
-    for complaint in complaints {
+    for complaint in tried? {
         // What it says without the library, too, is not the library's doing.
         let before = load(&complaint.program, &complaint.loader).err().unwrap_or_default();
         if let Some(line) = complaint
@@ -210,40 +213,31 @@ fn trial(text: &str, library: &Path) -> Outcome<String> {
             )));
         }
     }
-    Ok(text)
+    let Programs {
+        dynamic,
+        bare,
+        left_out,
+    } = programs;
+    Ok(format!(
+        "{FILE} in a copy of /etc: {} programs load with it, {bare} static ones load nothing; {left_out} that are not \
+         root's, or name another loader than glibc's and musl's, were left out",
+        dynamic.len()
+    ))
 }
 
 /// In a mount namespace of the calling thread, which it never leaves.
-fn try_apart(text: &str, folder: &Path) -> Outcome<(String, Vec<Complaint>)> {
+fn try_apart(text: &str, folder: &Path, programs: &[(PathBuf, String)]) -> Outcome<Vec<Complaint>> {
     make_view(text, folder).map_err(|why| {
         let message = format!("{FILE} cannot be tried before it is written: {why}");
         refused(message).hint("run it as root of the host, not in a container")
     })?;
-    let (mut loaded, mut plain, mut complaints) = (0, 0, Vec::new());
-    for program in programs() {
-        match kind(&program) {
-            Ok(FileKind::Elf {
-                interpreter: Some(loader),
-            }) => {
-                loaded += 1;
-                if let Err(said) = load(&program, &loader) {
-                    complaints.push(Complaint { program, loader, said });
-                }
-            }
-            Ok(FileKind::ForeignElf(what)) if what == "32-bit" => {
-                let message = format!(
-                    "{} is a 32-bit program: ld.so would complain in it each time",
-                    program.display()
-                );
-                return Err(refused(message).hint("give jobs the library with `partage run` or `partage cdi generate`"));
-            }
-            Ok(FileKind::Elf { interpreter: None }) => plain += 1,
-            _ => {}
-        }
-    }
     run_some()?;
-    let text = format!("{FILE} in a copy of /etc: {loaded} programs load with it, {plain} static ones load nothing");
-    Ok((text, complaints))
+    let complaint = |(program, loader): &(PathBuf, String)| {
+        let said = load(program, loader).err()?;
+        let (program, loader) = (program.clone(), loader.clone());
+        Some(Complaint { program, loader, said })
+    };
+    Ok(programs.iter().filter_map(complaint).collect())
 }
 
 /// Gives the calling thread an /etc of its own that holds everything of the host's, but for the file.
@@ -262,7 +256,9 @@ fn make_view(text: &str, folder: &Path) -> Result<(), String> {
     let io = |error: std::io::Error| reason(&error);
     for entry in fs::read_dir(folder).map_err(io)?.flatten() {
         if entry.file_name() != "ld.so.preload" {
-            symlink(entry.path(), Path::new("/etc").join(entry.file_name())).map_err(io)?;
+            // A link leads from where it stands.
+            let to = fs::read_link(entry.path()).unwrap_or_else(|_| entry.path());
+            symlink(to, Path::new("/etc").join(entry.file_name())).map_err(io)?;
         }
     }
     fs::write(FILE, text).map_err(io)?;
@@ -270,21 +266,45 @@ fn make_view(text: &str, folder: &Path) -> Result<(), String> {
 }
 
 /// The host's programs, each once.
-fn programs() -> BTreeSet<PathBuf> {
+///
+/// # Errors
+/// One would complain whatever the library is.
+fn programs() -> Outcome<Programs> {
     let entries = FOLDERS
         .iter()
         .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
-    let files = entries.filter_map(|entry| entry.path().canonicalize().ok());
-    let is_program = |path: &PathBuf| {
-        path.metadata()
-            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    };
-    files.filter(is_program).collect()
+    let files: BTreeSet<PathBuf> = entries.filter_map(|entry| entry.path().canonicalize().ok()).collect();
+    let mut found = Programs::default();
+    for path in files {
+        let Ok(data) = path.metadata() else { continue };
+        if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
+            continue;
+        }
+        let is_roots = data.uid() == 0 && data.permissions().mode() & 0o022 == 0;
+        match kind(&path) {
+            Ok(FileKind::Elf { interpreter: None }) => found.bare += 1,
+            Ok(FileKind::Elf {
+                interpreter: Some(loader),
+            }) if is_roots && LOADERS.contains(&&*loader) => {
+                found.dynamic.push((path, loader));
+            }
+            Ok(FileKind::Elf { .. }) => found.left_out += 1,
+            Ok(FileKind::ForeignElf(what)) if what == "32-bit" => {
+                let message = format!(
+                    "{} is a 32-bit program: ld.so would complain in it each time",
+                    path.display()
+                );
+                return Err(refused(message).hint("give jobs the library with `partage run` or `partage cdi generate`"));
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
 }
 
 /// Loads a program without running it.
 fn load(program: &Path, loader: &str) -> Result<(), String> {
-    // Every loader of Linux knows the word: those of glibc and of musl.
+    // Loaders of glibc and of musl know the word.
     say(Command::new(loader).arg("--list").arg(program))
 }
 
@@ -386,6 +406,17 @@ mod tests {
             let untried = |_: &str, _: &Path| Err(refused("no".to_owned()));
             put_tried(&tree, &mut changes, untried, || Ok(())).expect_err("it was not tried");
             assert!(!changes.is_any() && now().as_deref() == before);
+            // What somebody else writes meanwhile is not written over.
+            let amid = |_: &str, _: &Path| {
+                fs::write(&file, "/y.so\n").expect("writable");
+                tried("", Path::new(""))
+            };
+            put_tried(&tree, &mut changes, amid, || Ok(())).expect_err("it changed");
+            assert_eq!(now().as_deref(), Some("/y.so\n"));
+            match before {
+                Some(text) => fs::write(&file, text).expect("writable"),
+                None => fs::remove_file(&file).expect("there"),
+            }
             let failure = put_tried(&tree, &mut changes, tried, fails).expect_err("a program fails");
             assert!(now().is_some_and(|text| text.ends_with(&format!("{OURS}\n"))));
             assert!(

@@ -77,6 +77,11 @@ impl Tree {
         self.prefix.join("bin").join(name)
     }
 
+    /// The library.
+    pub fn library(&self) -> PathBuf {
+        self.prefix.join("lib/partage").join(installed::LIBRARY)
+    }
+
     /// Where the record lies of what was put here.
     pub fn record(&self) -> PathBuf {
         self.prefix.join("lib/partage/installed")
@@ -112,11 +117,7 @@ impl Tree {
                 self.program(installed::BROKER),
                 0o755,
             );
-            copy(
-                installed::find(installed::LIBRARY)?,
-                library.join(installed::LIBRARY),
-                0o644,
-            );
+            copy(installed::find(installed::LIBRARY)?, self.library(), 0o644);
             for name in [installed::SIM_DRIVER, installed::SIM_NVML, installed::SIM_NVRTC] {
                 if let Ok(from) = installed::find(name) {
                     copy(from, library.join(name), 0o644);

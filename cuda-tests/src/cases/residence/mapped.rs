@@ -39,8 +39,9 @@ fn is_on(rig: &Rig, client: &mut Client, gpu: usize) {
     let job = jobs.iter().find(|job| job["name"] == "one").expect("it is listed");
     assert_eq!(job["devices"][0]["index"], gpu, "{job}");
     let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
-    assert!(machine.occupants(1 - gpu).is_empty(), "something is on the other GPU");
-    assert_eq!(machine.occupants(gpu).len(), 1);
+    rig.eventually(PATIENCE, "it is there alone, and nothing is on the other GPU", || {
+        machine.occupants(1 - gpu).is_empty() && machine.occupants(gpu).len() == 1
+    });
 }
 
 fn other_gpu(rig: &Rig) {

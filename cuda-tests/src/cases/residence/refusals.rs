@@ -245,7 +245,8 @@ impl Drop for MemoryGroup {
 
 fn small_cgroup(rig: &Rig) {
     let Some(group) = MemoryGroup::new(rig) else {
-        return rig.note("skipped: no memory cgroup can be made here".to_owned());
+        println!("SKIPPED: residence::a_job_whose_memory_cgroup_is_too_small_is_not_touched: none can be made here");
+        return;
     };
     let trace = Trace::start(rig);
     let mut client = filled(rig, "one", "1GiB");
