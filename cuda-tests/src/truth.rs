@@ -17,6 +17,11 @@ use crate::client::PATIENCE;
 use crate::rig::Rig;
 
 const COMPUTE: usize = Engine::Compute as usize;
+/// Windows that are judged at most, while the machine that runs the tests disturbs each.
+const WINDOWS: usize = 5;
+/// By which part of a window the device's clock is late behind the wall's, in ppm, where the machine disturbed it: one
+/// percent, which is what shares may differ by.
+const DISTURBED_PPM: u64 = 10_000;
 /// The whole, in ppm.
 pub const WHOLE_PPM: u64 = 1_000_000;
 
@@ -94,6 +99,36 @@ impl Truth {
         });
         before.until(after)
     }
+
+    /// Watches a device for so much of its time and judges what it did: the verdict of that window counts, unless it is
+    /// a failure and the machine that runs this stood still in it ([`Span::was_disturbed`]). Then the next window is
+    /// judged, up to [`WINDOWS`] of them.
+    ///
+    /// # Panics
+    /// With what was wrong in each window.
+    #[track_caller]
+    pub fn judge(
+        &self,
+        rig: &Rig,
+        device: usize,
+        device_ns: u64,
+        pids: &[u32],
+        verdict: impl Fn(&Span) -> Result<(), String>,
+    ) -> Span {
+        let mut failures = Vec::new();
+        loop {
+            let span = self.watch(device, device_ns);
+            let all = span.describe(pids);
+            rig.note(&all);
+            let Err(why) = verdict(&span) else { return span };
+            failures.push(format!("{why}; {all}"));
+            assert!(
+                span.was_disturbed() && failures.len() < WINDOWS,
+                "{}",
+                failures.join("\n")
+            );
+        }
+    }
 }
 
 impl Sample {
@@ -152,6 +187,11 @@ impl Span {
     /// By how much the device's clock, which waits for clients that do not get a processor, is late behind the wall's.
     pub fn late_ns(&self) -> u64 {
         self.wall_ns.saturating_sub(self.elapsed_ns)
+    }
+
+    /// Whether the machine that runs this kept clients from running for so long that shares may be off by it.
+    pub fn was_disturbed(&self) -> bool {
+        self.part(self.late_ns()) >= DISTURBED_PPM
     }
 
     /// Part of the multiprocessors' work, idle time and switching left out, that a process was given.

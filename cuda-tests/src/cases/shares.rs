@@ -222,13 +222,10 @@ fn alone(rig: &Rig) {
 #[track_caller]
 fn goes_on(rig: &Rig, truth: &Truth, pid: u32, all: &[u32], least_ppm: u64) {
     truth.watch(0, SETTLED);
-    let span = watch(rig, truth, 1_000 * MILLISECOND, all);
-    let part = span.part_ppm(pid);
-    assert!(
-        part >= least_ppm,
-        "{part} ppm of {pid}, of {least_ppm}; {}",
-        span.describe(all)
-    );
+    truth.judge(rig, 0, 1_000 * MILLISECOND, all, |span| {
+        let part = span.part_ppm(pid);
+        holds(part >= least_ppm, || format!("{part} ppm of {pid}, of {least_ppm}"))
+    });
 }
 
 fn hung(rig: &Rig) {
@@ -332,12 +329,12 @@ fn hosts(rig: &Rig) {
     let (clients, pids) = start(rig, &[(&[], waits), (&[], waits), (&[], "kernel 500000")]);
     truth.wait_for_work_of(0, &pids);
     truth.watch(0, WARM_UP);
-    let span = watch(rig, &truth, WINDOW, &pids);
-    let all = span.describe(&pids);
-    let parts = [0, 1, 2].map(|at: usize| span.part_ppm(pids[at]));
-    // Its weight promises a third; the other two leave it all but their kernels, a fiftieth each.
-    assert!(parts[2] >= 800_000, "{all}");
-    assert!(parts[0].min(parts[1]) >= 5_000, "they go on, too: {all}");
+    truth.judge(rig, 0, WINDOW, &pids, |span| {
+        let parts = [0, 1, 2].map(|at: usize| span.part_ppm(pids[at]));
+        // Its weight promises a third; the other two leave it all but their kernels, a fiftieth each.
+        holds(parts[2] >= 800_000, || format!("{} ppm for the third", parts[2]))?;
+        holds(parts[0].min(parts[1]) >= 5_000, || "the others do not go on".to_owned())
+    });
     for client in clients {
         client.stop();
     }
@@ -355,8 +352,7 @@ fn stopped(rig: &Rig) {
         truth.watch(0, 500 * MILLISECOND);
     }
     truth.watch(0, WARM_UP);
-    let span = watch(rig, &truth, WINDOW, &pids);
-    judge(&span, &pids, &[500_000, 500_000], MILLISECOND, TOLERANCE);
+    judge(rig, &truth, &pids, &[500_000, 500_000], MILLISECOND, TOLERANCE);
     for client in running {
         client.stop();
     }
@@ -393,8 +389,7 @@ fn broker_killed(rig: &Rig) {
         rig.broker_pid().is_some_and(|next| next != broker) && rig.jobs().len() == 2
     });
     truth.watch(0, WARM_UP);
-    let span = watch(rig, &truth, WINDOW, &pids);
-    judge(&span, &pids, &[750_000, 250_000], MILLISECOND, TOLERANCE);
+    judge(rig, &truth, &pids, &[750_000, 250_000], MILLISECOND, TOLERANCE);
     for client in running {
         client.stop();
     }

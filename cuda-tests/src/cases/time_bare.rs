@@ -30,12 +30,11 @@ const MILLISECOND: u64 = 1_000_000;
 /// One percentage point, in ppm.
 const POINT: u64 = 10_000;
 
-#[track_caller]
-fn near(what: &str, found: u64, expected: u64, tolerance: u64, all: &str) {
-    assert!(
-        found.abs_diff(expected) <= tolerance,
-        "{what}: {found} ppm, expected {expected} ± {tolerance}; {all}"
-    );
+fn near(what: &str, found: u64, expected: u64, tolerance: u64) -> Result<(), String> {
+    match found.abs_diff(expected) <= tolerance {
+        true => Ok(()),
+        false => Err(format!("{what}: {found} ppm, expected {expected} ± {tolerance}")),
+    }
 }
 
 /// Watches endless clients with these patterns for half a second of device time and holds the share of each of the work
@@ -48,12 +47,12 @@ fn shares(rig: &Rig, clients: &[(&str, u64)], tolerance: u64) {
         .collect();
     let pids: Vec<u32> = running.iter().map(TimeClient::pid).collect();
     truth.wait_for_work_of(0, &pids);
-    let span = truth.watch(0, 500 * MILLISECOND);
+    let span = truth.judge(rig, 0, 500 * MILLISECOND, &pids, |span| {
+        pids.iter()
+            .zip(clients)
+            .try_for_each(|(&pid, &(pattern, expected))| near(pattern, span.share_ppm(pid), expected, tolerance))
+    });
     let all = span.describe(&pids);
-    rig.note(&all);
-    for (&pid, &(pattern, expected)) in pids.iter().zip(clients) {
-        near(pattern, span.share_ppm(pid), expected, tolerance, &all);
-    }
     assert!(span.handovers() > 100, "slices of two milliseconds: {all}");
     assert!(span.switching_ppm() > 0, "{all}");
     for client in running {
@@ -177,9 +176,10 @@ fn hung(rig: &Rig) {
     truth.wait_for_work_of(0, &[hung.pid()]);
     let other = TimeClient::bare(rig, "0", "kernel 1000000");
     truth.wait_for_work_of(0, &[other.pid()]);
-    let (pids, span) = ([hung.pid(), other.pid()], truth.watch(0, 300 * MILLISECOND));
-    let all = span.describe(&pids);
-    near("the hung one", span.share_ppm(pids[0]), 500_000, 2 * POINT, &all);
+    let pids = [hung.pid(), other.pid()];
+    truth.judge(rig, 0, 300 * MILLISECOND, &pids, |span| {
+        near("the hung one", span.share_ppm(pids[0]), 500_000, 2 * POINT)
+    });
     hung.stop();
     let span = truth.watch(0, 100 * MILLISECOND);
     assert_eq!(span.share_ppm(pids[1]), 1_000_000, "{}", span.describe(&pids));

@@ -17,7 +17,7 @@ fn capped_alone(rig: &Rig, percent: u64, pattern: &str) {
     let (running, pids) = start(rig, &[(&["--compute-max", &cap], pattern)]);
     truth.wait_for_work_of(0, &pids);
     truth.watch(0, 500 * MILLISECOND);
-    near_cap(&watch(rig, &truth, WINDOW, &pids), &pids, percent * POINT);
+    near_cap(rig, &truth, &pids, percent * POINT);
     for client in running {
         client.stop();
     }
@@ -63,14 +63,19 @@ pub fn first_launches(rig: &Rig) {
 /// Holds the part that jobs got, together, against their cap: no more of the clock's time, whose periods a cap has, and
 /// no less of the device's, whose clock stands still while this machine keeps its clients from running.
 #[track_caller]
-fn near_cap(span: &Span, pids: &[u32], expected: u64) {
-    let sum = |part: fn(&Span, u32) -> u64| pids.iter().map(|pid| part(span, *pid)).sum::<u64>();
-    let (of_wall, of_device) = (sum(Span::wall_part_ppm), sum(Span::part_ppm));
-    assert!(
-        of_wall <= expected + TOLERANCE && of_device + TOLERANCE >= expected,
-        "{of_wall} ppm of the wall time and {of_device} of the device's, expected {expected} ± {TOLERANCE}; {}",
-        span.describe(pids)
-    );
+fn near_cap(rig: &Rig, truth: &Truth, pids: &[u32], expected: u64) {
+    truth.judge(rig, 0, WINDOW, pids, |span| {
+        let sum = |part: fn(&Span, u32) -> u64| pids.iter().map(|pid| part(span, *pid)).sum::<u64>();
+        let (of_wall, of_device) = (sum(Span::wall_part_ppm), sum(Span::part_ppm));
+        holds(
+            of_wall <= expected + TOLERANCE && of_device + TOLERANCE >= expected,
+            || {
+                format!(
+                    "{of_wall} ppm of the wall time and {of_device} of the device's, expected {expected} ± {TOLERANCE}"
+                )
+            },
+        )
+    });
 }
 
 pub fn live(rig: &Rig) {
@@ -84,7 +89,7 @@ pub fn live(rig: &Rig) {
         assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
         // Two periods, and the one that the change fell into.
         truth.watch(0, SETTLED);
-        near_cap(&watch(rig, &truth, WINDOW, &pids), &pids, percent * POINT);
+        near_cap(rig, &truth, &pids, percent * POINT);
     }
     for client in running {
         client.stop();
@@ -96,5 +101,5 @@ pub fn processes(rig: &Rig) {
     let many = TimeClient::several(rig, &["-g", "0", "--compute-max", "30%"], 3, "0", "kernel 500000");
     truth.wait_for_work_of(0, many.pids());
     truth.watch(0, 500 * MILLISECOND);
-    near_cap(&watch(rig, &truth, WINDOW, many.pids()), many.pids(), 300_000);
+    near_cap(rig, &truth, many.pids(), 300_000);
 }

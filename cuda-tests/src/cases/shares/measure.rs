@@ -3,7 +3,7 @@
 
 use crate::rig::Rig;
 use crate::time_client::TimeClient;
-use crate::truth::{Span, Truth};
+use crate::truth::Truth;
 
 pub const MILLISECOND: u64 = 1_000_000;
 
@@ -17,7 +17,7 @@ pub const TOLERANCE: u64 = POINT;
 /// Device time after which jobs take turns if they always want the device, and their first debts are paid.
 pub const WARM_UP: u64 = 1_500 * MILLISECOND;
 
-/// Device time over which shares and caps are judged: once, and all of it.
+/// Device time over which shares and caps are judged: once, and all of it, unless this machine stood still meanwhile.
 pub const WINDOW: u64 = 4_000 * MILLISECOND;
 /// After something has happened, until everybody knows and what was in flight is done: the drain timeout and two
 /// periods.
@@ -33,29 +33,26 @@ pub fn start(rig: &Rig, jobs: &[(&[&str], &str)]) -> (Vec<TimeClient>, Vec<u32>)
     (running, pids)
 }
 
-/// What a device did in the next so much of its time, all of which is judged: there is no second try.
-#[track_caller]
-pub fn watch(rig: &Rig, truth: &Truth, device_ns: u64, pids: &[u32]) -> Span {
-    let span = truth.watch(0, device_ns);
-    rig.note(span.describe(pids));
-    span
+/// Fails with a sentence where something does not hold.
+pub fn holds(is_so: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if is_so { Ok(()) } else { Err(what()) }
 }
 
-/// Holds shares of the work against what is expected.
+/// Holds the shares of a window's work against what is expected.
 #[track_caller]
-pub fn judge(span: &Span, pids: &[u32], expected: &[u64], unit_ns: u64, tolerance: u64) {
-    let all = span.describe(pids);
-    let unit = unit_ns * 1_000_000 / span.elapsed_ns;
-    for (pid, expected) in pids.iter().zip(expected) {
-        let found = span.share_ppm(*pid);
-        assert!(
-            found.abs_diff(*expected) <= tolerance + unit,
-            "{found} ppm, expected {expected} ± {tolerance} and a unit of {unit}; {all}"
-        );
-    }
-    // Saturating jobs leave little idle, whatever is closed.
-    let lost = span.idle_ppm() + span.switching_ppm();
-    assert!(lost <= 10 * POINT, "{lost} ppm idle or switching; {all}");
+pub fn judge(rig: &Rig, truth: &Truth, pids: &[u32], expected: &[u64], unit_ns: u64, tolerance: u64) {
+    truth.judge(rig, 0, WINDOW, pids, |span| {
+        let unit = unit_ns * 1_000_000 / span.elapsed_ns;
+        for (pid, expected) in pids.iter().zip(expected) {
+            let found = span.share_ppm(*pid);
+            holds(found.abs_diff(*expected) <= tolerance + unit, || {
+                format!("{found} ppm, expected {expected} ± {tolerance} and a unit of {unit}")
+            })?;
+        }
+        // Saturating jobs leave little idle, whatever is closed.
+        let lost = span.idle_ppm() + span.switching_ppm();
+        holds(lost <= 10 * POINT, || format!("{lost} ppm idle or switching"))
+    });
 }
 
 pub fn shares(rig: &Rig, jobs: &[(&[&str], &str)], expected: &[u64], unit_ns: u64, tolerance: u64) {
@@ -63,8 +60,7 @@ pub fn shares(rig: &Rig, jobs: &[(&[&str], &str)], expected: &[u64], unit_ns: u6
     let (running, pids) = start(rig, jobs);
     truth.wait_for_work_of(0, &pids);
     truth.watch(0, WARM_UP);
-    let span = watch(rig, &truth, WINDOW, &pids);
-    judge(&span, &pids, expected, unit_ns, tolerance);
+    judge(rig, &truth, &pids, expected, unit_ns, tolerance);
     for client in running {
         client.stop();
     }

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::measure::{MILLISECOND, TOLERANCE, WARM_UP, WINDOW, watch};
+use super::measure::{MILLISECOND, TOLERANCE, WARM_UP, WINDOW, holds};
 use crate::artefacts::built;
 use crate::rig::Rig;
 use crate::time_client::TimeClient;
@@ -40,13 +40,12 @@ pub fn users(rig: &Rig) {
     let pids: Vec<u32> = running.iter().map(TimeClient::pid).collect();
     truth.wait_for_work_of(0, &pids);
     truth.watch(0, WARM_UP);
-    let span = watch(rig, &truth, WINDOW, &pids);
-    let (found, unit) = (span.share_ppm(pids[0]), UNIT * 1_000_000 / span.elapsed_ns);
-    assert!(
-        found.abs_diff(500_000) <= TOLERANCE + unit,
-        "{found} ppm, expected half; {}",
-        span.describe(&pids)
-    );
+    truth.judge(rig, 0, WINDOW, &pids, |span| {
+        let (found, unit) = (span.share_ppm(pids[0]), UNIT * 1_000_000 / span.elapsed_ns);
+        holds(found.abs_diff(500_000) <= TOLERANCE + unit, || {
+            format!("{found} ppm, expected half")
+        })
+    });
     drop(running);
     assert!(rig.output(rig.partage(&["broker", "stop"])).status.success());
     assert!(broker.wait().expect("our own child").success());
