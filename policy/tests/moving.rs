@@ -56,7 +56,7 @@ fn a_target_is_named_by_index_or_uuid_and_is_another_of_the_same_kind() {
     assert_eq!(against(4), ["a job on a H200 cannot go on on a H100"]);
     assert!(matches!(
         host.policy.move_intent(job, to(2)),
-        Intent::Move { is_mig: false, .. }
+        Intent::Move { mig: None, .. }
     ));
 }
 

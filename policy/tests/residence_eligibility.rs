@@ -38,7 +38,7 @@ fn moving() -> Intent {
         from: card("H100"),
         to: card("H100"),
         is_own: false,
-        is_mig: false,
+        mig: None,
     }
 }
 
@@ -167,23 +167,18 @@ fn every_tie_is_named_and_several_are_one_sentence() {
 
 #[test]
 fn a_move_asks_for_more() {
-    let with = |change: fn(&mut (String, u64), &mut bool, &mut bool)| {
+    let with = |change: fn(&mut (String, u64), &mut bool, &mut Option<String>)| {
         let Intent::Move {
             from,
             mut to,
             mut is_own,
-            mut is_mig,
+            mut mig,
         } = moving()
         else {
             panic!("a move")
         };
-        change(&mut to, &mut is_own, &mut is_mig);
-        let intent = Intent::Move {
-            from,
-            to,
-            is_own,
-            is_mig,
-        };
+        change(&mut to, &mut is_own, &mut mig);
+        let intent = Intent::Move { from, to, is_own, mig };
         let found = obstacles(&intent, &fine());
         assert_eq!(found.len(), 1, "{found:?}");
         found[0].to_string()
@@ -197,7 +192,10 @@ fn a_move_asks_for_more() {
         with(|to, _, _| to.1 = 40 * GIB),
         "the job's GPU has 80 GiB in all, and that one 40 GiB"
     );
-    assert!(with(|_, _, mig| *mig = true).contains("MIG mode"));
+    assert_eq!(
+        with(|_, _, mig| *mig = Some("MIG-1".into())),
+        "MIG-1 is in MIG mode, where the driver cannot checkpoint"
+    );
     let mut old = fine();
     old.driver_level = Some(575);
     assert_eq!(obstacles(&Intent::Leave, &old), []);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A host's broker with rules, for the cases about them.
 
-use std::path::PathBuf;
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::artefacts::built;
@@ -34,6 +34,15 @@ impl<'a> Host<'a> {
         Self { rig, broker }
     }
 
+    /// The same, whose helpers write the driver's calls to a file.
+    pub fn traced(rig: &'a Rig, text: &str, trace: &Path) -> Self {
+        std::fs::write(config(rig), text).expect("writable");
+        let mut command = command(rig);
+        command.env("PARTAGE_SIM_TRACE", trace);
+        let broker = started(rig, command);
+        Self { rig, broker }
+    }
+
     /// The broker is killed, and another one takes its place.
     pub fn again(mut self) -> Self {
         let _ = self.broker.kill();
@@ -61,9 +70,17 @@ pub fn config(rig: &Rig) -> PathBuf {
 
 /// The broker, or the next one.
 pub fn broker(rig: &Rig) -> Child {
+    started(rig, command(rig))
+}
+
+fn command(rig: &Rig) -> Command {
     let mut command = rig.command(built("partaged"));
     command.arg("--managed").arg("--config").arg(config(rig));
     command.arg("--socket-dir").arg(rig.socket_dir());
+    command
+}
+
+fn started(rig: &Rig, mut command: Command) -> Child {
     let broker = command.spawn().expect("the broker starts");
     rig.eventually(SOON, "the broker answers", || {
         rig.output(rig.partage(&["broker", "status"])).status.success()

@@ -104,7 +104,7 @@ impl Policy {
             from: facts(exchange.from),
             to: facts(to),
             is_own,
-            is_mig: to.is_mig,
+            mig: to.is_mig.then(|| to.to_string()),
         }
     }
 

@@ -152,8 +152,8 @@ pub enum Intent {
         to: (String, u64),
         /// It is one that the job has.
         is_own: bool,
-        /// It is a MIG instance, or in MIG mode.
-        is_mig: bool,
+        /// The UUID of the latter where that is a MIG instance.
+        mig: Option<String>,
     },
 }
 
@@ -333,19 +333,11 @@ pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
     if !facts.can_act_as_owner {
         found.push(Obstacle::NotOwner { uid: facts.uid });
     }
-    if let Intent::Move {
-        from,
-        to,
-        is_own,
-        is_mig,
-    } = intent
-    {
+    if let Intent::Move { from, to, is_own, mig } = intent {
         if *is_own {
             found.push(Obstacle::OwnDevice);
         }
-        if *is_mig {
-            found.push(Obstacle::Mig(to.0.clone()));
-        }
+        found.extend(mig.clone().map(Obstacle::Mig));
         if from.0 != to.0 {
             let (from, to) = (from.0.clone(), to.0.clone());
             found.push(Obstacle::OtherModel { from, to });

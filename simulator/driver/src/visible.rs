@@ -7,6 +7,9 @@
 
 use partage_machine::Device;
 
+/// What UUIDs begin with.
+const KINDS: [&str; 2] = ["GPU-", "MIG-"];
+
 /// Machine indices of the devices that the process can open, in the order that indices count in: `PCI_BUS_ID`, or by
 /// default the fastest first.
 pub fn order(devices: &[Device], reachable: &[usize], wanted: Option<&str>) -> Vec<usize> {
@@ -23,13 +26,24 @@ pub fn order(devices: &[Device], reachable: &[usize], wanted: Option<&str>) -> V
 }
 
 /// The machine indices that a value of `CUDA_VISIBLE_DEVICES` leaves visible. `uuids` are the texts `GPU-…` by
-/// machine index. Only devices of `order` are found.
+/// machine index, `MIG-…` of a device in MIG mode. Only devices of `order` are found.
 pub fn select(order: &[usize], uuids: &[String], value: Option<&str>) -> Vec<usize> {
-    let Some(value) = value else {
-        return order.to_vec();
+    let mut selected = match value {
+        Some(value) => listed(order, uuids, value),
+        None => order.to_vec(),
     };
-    let is_uuids = value.trim_start().starts_with("GPU-");
-    let mut selected = Vec::new();
+    // A process computes on whole devices, or on one instance.
+    let is_instance = |device: &usize| uuids.get(*device).is_some_and(|uuid| uuid.starts_with("MIG-"));
+    match selected.first().is_some_and(is_instance) {
+        true => selected.truncate(1),
+        false => selected.retain(|device| !is_instance(device)),
+    }
+    selected
+}
+
+fn listed(order: &[usize], uuids: &[String], value: &str) -> Vec<usize> {
+    let is_uuids = KINDS.iter().any(|kind| value.trim_start().starts_with(kind));
+    let mut selected: Vec<usize> = Vec::new();
     for entry in value.split(',').map(str::trim) {
         let found = if is_uuids {
             by_uuid(entry, uuids, order)
@@ -46,8 +60,12 @@ pub fn select(order: &[usize], uuids: &[String], value: Option<&str>) -> Vec<usi
 }
 
 fn by_uuid(entry: &str, uuids: &[String], order: &[usize]) -> Option<usize> {
-    let prefix = entry.strip_prefix("GPU-")?.to_ascii_lowercase();
-    let is_match = |uuid: &String| uuid["GPU-".len()..].starts_with(&prefix);
+    let kind = KINDS.iter().find(|kind| entry.starts_with(**kind))?;
+    let prefix = entry[kind.len()..].to_ascii_lowercase();
+    let is_match = |uuid: &String| {
+        uuid.strip_prefix(kind)
+            .is_some_and(|digits| digits.starts_with(&prefix))
+    };
     let mut matches = order.iter().copied().filter(|&index| is_match(&uuids[index]));
     match (matches.next(), matches.next()) {
         (Some(only), None) => Some(only),
@@ -91,6 +109,25 @@ mod tests {
             (Some("MIG-bb"), &[]),
             (Some("0,GPU-bb"), &[0]),
             (Some("99999999999999999999"), &[]),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(select(*value), *expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_sees_whole_devices_or_one_instance() {
+        let uuids: Vec<String> = ["MIG-aa11-x", "GPU-aa22-y", "MIG-bb33-z"].map(str::to_owned).to_vec();
+        let select = |value| select(&[0, 1, 2], &uuids, value);
+        let cases: &[(Option<&str>, &[usize])] = &[
+            (None, &[0]),
+            (Some("1"), &[1]),
+            (Some("1,0"), &[1]),
+            (Some("2,1"), &[2]),
+            (Some("MIG-bb"), &[2]),
+            (Some("MIG-bb33-z,MIG-aa11-x"), &[2]),
+            (Some("MIG-aa22"), &[]),
+            (Some("GPU-aa11"), &[]),
         ];
         for (value, expected) in cases {
             assert_eq!(select(*value), *expected, "{value:?}");

@@ -97,6 +97,10 @@ pub struct DeviceSpec {
     /// processor the device idles or serves others. Otherwise, the default, it stands still.
     #[serde(default)]
     pub keeps_pace: bool,
+    /// The device is in MIG mode, and divided into one instance that has all of it: programs see that instance in its
+    /// place.
+    #[serde(default)]
+    pub mig: bool,
 }
 
 impl Spec {
@@ -108,6 +112,7 @@ impl Spec {
             context_bytes: None,
             pool_growth_bytes: None,
             keeps_pace: false,
+            mig: false,
         };
         Self {
             id: 0,

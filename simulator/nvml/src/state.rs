@@ -27,9 +27,10 @@ pub struct Nvml {
 static NVML: AtomicPtr<Nvml> = AtomicPtr::new(std::ptr::null_mut());
 static INITIALISATIONS: AtomicU32 = AtomicU32::new(0);
 
-/// Handles are numbers, not addresses: this, plus 16 for each device.
+/// Handles are numbers, not addresses: this, plus 16 for each device, and 8 more for its MIG instance.
 const FIRST_HANDLE: usize = 0x4e56_4d4c_0000;
 const HANDLE_STEP: usize = 16;
+const OF_INSTANCE: usize = 8;
 
 /// Opens the machine, or counts one more user of it. DRIVER_NOT_LOADED when there is none.
 pub fn initialise() -> Answer {
@@ -91,6 +92,21 @@ impl Nvml {
     }
 }
 
+/// Is this the handle of a MIG instance, not of its card?
+pub fn is_instance(handle: NvmlDevice) -> bool {
+    (handle.0 as usize).wrapping_sub(FIRST_HANDLE) % HANDLE_STEP == OF_INSTANCE
+}
+
+/// The handle of a card's instance.
+pub fn instance_of(card: NvmlDevice) -> NvmlDevice {
+    NvmlDevice((card.0 as usize | OF_INSTANCE) as *mut c_void)
+}
+
+/// The handle of an instance's card; a card's is its own.
+pub fn card_of(handle: NvmlDevice) -> NvmlDevice {
+    NvmlDevice((handle.0 as usize & !OF_INSTANCE) as *mut c_void)
+}
+
 /// The device behind a handle: INVALID_ARGUMENT for one that was made up, GPU_IS_LOST for one that fell off the bus.
 pub fn device(handle: NvmlDevice) -> Answer<&'static Device> {
     let nvml = nvml()?;
@@ -98,7 +114,11 @@ pub fn device(handle: NvmlDevice) -> Answer<&'static Device> {
     let device = nvml
         .devices
         .get(offset / HANDLE_STEP)
-        .filter(|_| offset.is_multiple_of(HANDLE_STEP));
+        .filter(|device| match offset % HANDLE_STEP {
+            0 => true,
+            OF_INSTANCE => device.instance.is_some(),
+            _ => false,
+        });
     let device = device.ok_or(NvmlReturn::INVALID_ARGUMENT)?;
     if nvml.books.faults().is_lost(device.index) {
         return Err(NvmlReturn::GPU_IS_LOST);

@@ -168,6 +168,50 @@ fn devices_are_the_machine_s_whatever_is_visible_to_cuda() {
 }
 
 #[test]
+fn a_card_in_mig_mode_has_one_instance_and_the_other_none() {
+    const TEST: &str = "a_card_in_mig_mode_has_one_instance_and_the_other_none";
+    if !is_body() {
+        let mut spec = Spec::new(2, "h200", Some(1 << 30));
+        spec.devices[0].mig = true;
+        let (folder, machine) = machine_of(&spec);
+        let instance = machine.devices()[0].instance_text().expect("in MIG mode");
+        assert_ne!(instance[4..], machine.devices()[0].uuid_text()[4..]);
+        in_child(TEST, &folder.0, &[("EXPECTED", &instance)]);
+        return;
+    }
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let (divided, whole) = (nvml.device(0), nvml.device(1));
+    for (card, expected) in [(divided, 1), (whole, 0)] {
+        let (mut mode, mut pending, mut is_instance) = (7, 7, 7);
+        answers!(SUCCESS: nvml, nvmlDeviceGetMigMode(card, &mut mode, &mut pending));
+        answers!(SUCCESS: nvml, nvmlDeviceIsMigDeviceHandle(card, &mut is_instance));
+        assert_eq!((mode, pending, is_instance), (expected, expected, 0));
+    }
+    let (mut instance, mut uuid, mut again, mut kind) = (NvmlDevice::NULL, [0; 80], NvmlDevice::NULL, 0);
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetMigDeviceHandleByIndex(whole, 0, &mut instance));
+    answers!(NOT_FOUND: nvml, nvmlDeviceGetMigDeviceHandleByIndex(divided, 1, &mut instance));
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetMigDeviceHandleByIndex(divided, 7, &mut instance));
+    answers!(SUCCESS: nvml, nvmlDeviceGetMigDeviceHandleByIndex(divided, 0, &mut instance));
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetMigDeviceHandleByIndex(instance, 0, &mut again));
+    answers!(SUCCESS: nvml, nvmlDeviceIsMigDeviceHandle(instance, &mut kind));
+    assert_eq!(kind, 1);
+    answers!(SUCCESS: nvml, nvmlDeviceGetUUID(instance, uuid.as_mut_ptr(), 80));
+    assert_eq!(text(&uuid), std::env::var("EXPECTED").expect("set by the test"));
+    answers!(SUCCESS: nvml, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &mut again));
+    assert_eq!(again, instance);
+    answers!(SUCCESS: nvml, nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance, &mut again));
+    assert_eq!(again, divided);
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetDeviceHandleFromMigDeviceHandle(whole, &mut again));
+    let mut memory = NvmlMemory::default();
+    answers!(SUCCESS: nvml, nvmlDeviceGetMemoryInfo(instance, &mut memory));
+    assert_eq!(memory.total, 1 << 30);
+    let mut rates = NvmlUtilization::default();
+    answers!(NOT_SUPPORTED: nvml, nvmlDeviceGetUtilizationRates(instance, &mut rates));
+    answers!(SUCCESS: nvml, nvmlDeviceGetUtilizationRates(whole, &mut rates));
+}
+
+#[test]
 fn memory_and_processes_are_what_the_machine_s_table_says() {
     if !is_body() {
         let (folder, machine) = machine(1);

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::Case;
+use super::super::ruled_host::Host;
 use super::said::{filled, kill_broker, no, ok, state};
 use crate::artefacts::client as client_program;
 use crate::client::{Client, PATIENCE};
@@ -35,6 +36,8 @@ pub fn cases() -> Vec<Case> {
             small_cgroup,
         )
         .simulated(why),
+        Case::new("residence::a_job_on_a_mig_instance_is_bound_and_not_touched", mig).simulated(why),
+        Case::new("residence::a_job_with_a_process_of_another_user_is_not_touched", users).simulated(why),
     ]
 }
 
@@ -205,6 +208,69 @@ fn closed(rig: &Rig) {
     assert!(said.contains("start the job again"), "{said}");
     assert_eq!(state(rig, "one"), "running");
     client.expect("check a 165", "check 0 0");
+}
+
+/// A client of this name with half a GiB that it has written, started behind `wrapper` on the first device.
+fn filled_behind(rig: &Rig, options: &[&str], wrapper: &[&str]) -> Client {
+    let program = client_program().display().to_string();
+    let mut words = wrapper.to_vec();
+    words.extend([program.as_str(), "dlopen"]);
+    let (first, rest) = words.split_first().expect("a program");
+    let mut client = Client::start(rig.run(options, Path::new(first), rest));
+    client.ready();
+    client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
+    client.expect("fill a 165", "fill 0 165 165");
+    client
+}
+
+/// The first device is in MIG mode: its instance is shared like any device, and stays where it is.
+fn mig(rig: &Rig) {
+    let file = rig.sim_dir().join("machine.toml");
+    let text = std::fs::read_to_string(&file).expect("a machine");
+    let changed = text.replacen("mig = false", "mig = true", 1);
+    assert_ne!(text, changed, "{text}");
+    std::fs::write(&file, changed).expect("writable");
+    let trace = Trace::start(rig);
+    let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
+    let instance = machine.devices()[0].instance_text().expect("in MIG mode");
+    let mut client = filled_behind(rig, &["-m", "1GiB", "-g", &instance, "--name", "one"], &[]);
+    assert_eq!(rig.jobs()[0]["devices"][0]["uuid"], instance);
+    client.expect(&format!("alloc {} more", 1_024 * MIB), "alloc 2");
+    let remedy = "use whole GPUs for jobs that are to be suspended";
+    let reason = format!("{instance} is in MIG mode, where the driver cannot checkpoint");
+    trace.is_untouched(rig, "one", (&reason, remedy));
+    client.expect("check a 165", "check 0 0");
+    // Nor does a whole device's job move there.
+    let mut other = filled_behind(rig, &["-m", "1GiB", "-g", "1", "--name", "whole"], &[]);
+    let (code, said) = no(rig, &["migrate", "whole", "--to", &instance]);
+    assert!(code == Some(1) && said.contains(&reason), "{code:?}: {said}");
+    ok(rig, &["suspend", "whole"]);
+    ok(rig, &["resume", "whole"]);
+    other.expect("check a 165", "check 0 0");
+}
+
+/// The job is root's, and one of its processes another user's.
+fn users(rig: &Rig) {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!(
+            "SKIPPED: residence::a_job_with_a_process_of_another_user_is_not_touched: only root can act as another"
+        );
+        return;
+    }
+    let trace = Trace(rig.dir.join("trace"));
+    let host = Host::traced(rig, "schema = 1\n", &trace.0);
+    let wrapper = [
+        "/usr/bin/setpriv",
+        "--reuid=65534",
+        "--inh-caps=+dac_override",
+        "--ambient-caps=+dac_override",
+    ];
+    let mut client = filled_behind(rig, &["-m", "1GiB", "-g", "0", "--name", "two"], &wrapper);
+    let reason = format!("pid {} runs as uid 65534, and the job belongs to uid 0", client.pid());
+    trace.is_untouched(rig, "two", (&reason, "start the whole job as one user"));
+    client.expect("check a 165", "check 0 0");
+    drop(host);
 }
 
 /// A memory cgroup, removed with the last process in it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs of several processes in a snapshot: what they share by name comes back with them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::Case;
 use super::said::{state, train, trains};
 use super::saved::{criu, folder, restore, save, slow_criu, with_criu};
+use super::trained::Held;
 use crate::artefacts::package_dir;
 use crate::cases::matrix::python;
 use crate::cases::{Random, tenth};
@@ -72,28 +73,40 @@ fn training(rig: &Rig) {
     let alone = rig.output(alone);
     assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
     let mut random = Random::new(0x5a7e);
+    // At random moments, and once where it stands still and can be looked at before and after.
     let rounds = 10 / tenth();
-    for round in 0..rounds {
+    for round in 0..=rounds {
         let Some(mut train) = train(rig, "one", steps) else {
             return;
         };
+        let stops = Stops::of(rig, round);
+        if round == 0 {
+            train.env("STOPS", &stops.0);
+        }
         let mut train = train.spawn().expect("it starts");
         trains(rig, "one");
+        let early = (round == 0).then(|| stops.held(rig));
         std::thread::sleep(Duration::from_millis(random.below(200)));
         let processes = tree(train.id()).len();
         save(rig, &criu, &[]).expect("saved");
         kill_all(rig, train.id(), "one");
         train.wait().expect("ours");
         // The last one as after a reboot.
-        if round + 1 == rounds {
+        if round == rounds {
             forget_everything(rig);
         }
         let folder = folder(rig);
         let mut again = with_criu(rig, &criu, &["restore", &folder]);
-        let again = rig.output({
-            again.stdin(Stdio::null());
-            again
-        });
+        again.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let again = again.spawn().expect("it starts");
+        if let Some(early) = early {
+            trains(rig, "one");
+            let late = stops.held(rig);
+            rig.note(format!("{early:?} before, {late:?} restored"));
+            late.is_flat(&early);
+        }
+        stops.go_on();
+        let again = again.wait_with_output().expect("ours");
         let said = String::from_utf8_lossy(&again.stderr).into_owned();
         assert!(again.status.success(), "round {round}, {processes} processes: {said}");
         let (alone, again) = (
@@ -103,6 +116,32 @@ fn training(rig: &Rig) {
         assert_eq!(alone, again, "the losses differ in round {round}");
         rig.note(format!("round {round}: {processes} processes"));
         rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+    }
+}
+
+/// Where a training stands until it may go on.
+struct Stops(PathBuf);
+
+impl Stops {
+    fn of(rig: &Rig, round: usize) -> Self {
+        let folder = rig.dir.join(format!("stops{round}"));
+        std::fs::create_dir(&folder).expect("ours");
+        Self(folder)
+    }
+
+    /// What the job's first process holds, once it stands.
+    fn held(&self, rig: &Rig) -> Held {
+        rig.eventually(PATIENCE, "it stands", || self.0.join("settled").exists());
+        let jobs = rig.jobs();
+        let job = jobs.iter().find(|view| view["name"] == "one").expect("it is listed");
+        let pid = job["clients"][0]["pid"].as_u64().expect("a client");
+        Held::of(rig, "one", u32::try_from(pid).expect("a pid"))
+    }
+
+    fn go_on(&self) {
+        for name in ["settled.go", "done.go"] {
+            std::fs::write(self.0.join(name), b"").expect("ours");
+        }
     }
 }
 

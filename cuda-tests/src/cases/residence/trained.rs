@@ -42,7 +42,7 @@ fn fills_the_room(rig: &Rig) {
 /// What a process of a job and the broker have open and running, and what the books say of the job once they agree
 /// with the driver's.
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     descriptors: usize,
     threads: usize,
     resident_mib: u64,
@@ -52,7 +52,7 @@ struct Held {
 }
 
 impl Held {
-    fn of(rig: &Rig, job: &str, pid: u32) -> Self {
+    pub(super) fn of(rig: &Rig, job: &str, pid: u32) -> Self {
         rig.eventually(PATIENCE, "the ledger says what the driver says", || rig.books_agree());
         let jobs = rig.jobs();
         let job = jobs.iter().find(|view| view["name"] == job).expect("it is listed");
@@ -73,7 +73,7 @@ impl Held {
     }
 
     /// Asserts that nothing has grown since then.
-    fn is_flat(&self, early: &Self) {
+    pub(super) fn is_flat(&self, early: &Self) {
         let grown = [
             (self.descriptors, early.descriptors + 2),
             (self.threads, early.threads + 2),

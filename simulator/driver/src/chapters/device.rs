@@ -31,7 +31,11 @@ pub fn cuDeviceGetUuid(uuid: *mut CuUuid, dev: CuDevice) -> CuResult {
 }
 
 pub fn cuDeviceGetUuid_v2(uuid: *mut CuUuid, dev: CuDevice) -> CuResult {
-    cuDeviceGetUuid(uuid, dev)
+    code(driver().and_then(|driver| {
+        let device = driver.device(dev)?;
+        let bytes = device.instance.unwrap_or(device.uuid).map(|byte| byte as c_char);
+        store(uuid, CuUuid { bytes })
+    }))
 }
 
 pub fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CuDevice) -> CuResult {

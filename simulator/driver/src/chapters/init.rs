@@ -64,7 +64,11 @@ fn initialise(flags: c_uint) -> Answer {
         Some(devices) => devices.map(Into::into),
         None => std::env::var_os("CUDA_VISIBLE_DEVICES"),
     };
-    let uuids: Vec<String> = machine.devices().iter().map(|device| device.uuid_text()).collect();
+    let uuids: Vec<String> = machine
+        .devices()
+        .iter()
+        .map(|device| device.instance_text().unwrap_or_else(|| device.uuid_text()))
+        .collect();
     let visible = visible::select(
         &order,
         &uuids,

@@ -11,6 +11,9 @@ use crate::timeline::Settings;
 /// The page size of a device's address translation.
 const PAGE: u64 = 2 << 20;
 
+/// Instances are numbered from here on, after all devices.
+const FIRST_INSTANCE: u64 = 1 << 32;
+
 /// One device of an open machine.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -28,6 +31,8 @@ pub struct Device {
     pub keeps_pace: bool,
     /// Its identity, as `cuDeviceGetUuid` gives it.
     pub uuid: [u8; 16],
+    /// In MIG mode the identity of its one instance, as `cuDeviceGetUuid_v2` gives it.
+    pub instance: Option<[u8; 16]>,
     /// PCI bus number; domain, device and function are 0.
     pub pci_bus: u32,
 }
@@ -35,15 +40,12 @@ pub struct Device {
 impl Device {
     /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
     pub fn uuid_text(&self) -> String {
-        let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!(
-            "GPU-{}-{}-{}-{}-{}",
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..]
-        )
+        text("GPU", self.uuid)
+    }
+
+    /// `MIG-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, in MIG mode.
+    pub fn instance_text(&self) -> Option<String> {
+        self.instance.map(|uuid| text("MIG", uuid))
     }
 
     /// An attribute by number, with the ones that depend on the slot. `None` for an unknown number.
@@ -56,6 +58,12 @@ impl Device {
             _ => self.profile.attribute(number),
         }
     }
+}
+
+fn text(kind: &str, uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    format!("{kind}-{}", parts.join("-"))
 }
 
 /// How a device's engines are shared.
@@ -105,6 +113,7 @@ pub(super) fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> 
             pool_growth_bytes: growth(given.pool_growth_bytes, profile.pool_growth_bytes, memory),
             keeps_pace: given.keeps_pace,
             uuid: uuid(spec.id, index as u64),
+            instance: given.mig.then(|| uuid(spec.id, FIRST_INSTANCE + index as u64)),
             // Spread as in a server; 16 devices stay below 256.
             pci_bus: 0x10 + 0x0d * index as u32,
             profile,

@@ -8,16 +8,18 @@ use partage_abi::nvml::*;
 use partage_machine::Device;
 
 use super::health::constant;
-use crate::state::{Answer, code, device, nvml, store, store_text};
+use crate::state::{Answer, code, device, is_instance, nvml, store, store_text};
 
-const DISABLED: c_uint = 0;
+/// Instances that a card can be divided into at most.
+pub const INSTANCES: c_uint = 7;
 
 /// The devices of data centres of these generations can be divided.
 fn has_mig(device: &Device) -> bool {
-    matches!(
-        (device.attribute(75), device.attribute(76)),
-        (Some(8), Some(0)) | (Some(9 | 10), _)
-    )
+    device.instance.is_some()
+        || matches!(
+            (device.attribute(75), device.attribute(76)),
+            (Some(8), Some(0)) | (Some(9 | 10), _)
+        )
 }
 
 fn unsupported(of: NvmlDevice) -> NvmlReturn {
@@ -68,16 +70,17 @@ pub fn nvmlDeviceGetMigMode(of: NvmlDevice, current_mode: *mut c_uint, pending_m
         if !has_mig(device) {
             return Err(NvmlReturn::NOT_SUPPORTED);
         }
-        store(current_mode, DISABLED).and(store(pending_mode, DISABLED))
+        let mode = c_uint::from(device.instance.is_some());
+        store(current_mode, mode).and(store(pending_mode, mode))
     }))
 }
 
 pub fn nvmlDeviceIsMigDeviceHandle(of: NvmlDevice, is_mig_device: *mut c_uint) -> NvmlReturn {
-    constant(of, is_mig_device, |_| 0)
+    constant(of, is_mig_device, |_| c_uint::from(is_instance(of)))
 }
 
 pub fn nvmlDeviceGetMaxMigDeviceCount(of: NvmlDevice, count: *mut c_uint) -> NvmlReturn {
-    code(device(of).and_then(|device| store(count, if has_mig(device) { 7 } else { 0 })))
+    code(device(of).and_then(|device| store(count, if has_mig(device) { INSTANCES } else { 0 })))
 }
 
 pub fn nvmlDeviceGetVirtualizationMode(of: NvmlDevice, virtual_mode: *mut c_int) -> NvmlReturn {

@@ -6,7 +6,8 @@ use std::ffi::CStr;
 use partage_abi::nvml::*;
 use partage_machine::Device;
 
-use crate::state::{Answer, code, device, nvml, store, store_text};
+use super::constants::INSTANCES;
+use crate::state::{Answer, card_of, code, device, instance_of, is_instance, nvml, store, store_text};
 
 // ---- handles --------------------------------------------------------------------------------------------------
 
@@ -30,7 +31,7 @@ pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut NvmlDevice) -> Nvml
 }
 
 pub fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut NvmlDevice) -> NvmlReturn {
-    code(text(uuid).and_then(|uuid| hand_out(to, NvmlReturn::NOT_FOUND, |device| device.uuid_text() == uuid)))
+    code(text(uuid).and_then(|uuid| by_name(to, uuid)))
 }
 
 pub fn nvmlDeviceGetHandleByUUIDV(uuid: *const NvmlUUID, to: *mut NvmlDevice) -> NvmlReturn {
@@ -50,9 +51,7 @@ pub fn nvmlDeviceGetHandleByUUIDV(uuid: *const NvmlUUID, to: *mut NvmlDevice) ->
             ASCII => {
                 let chars = chars.map(|c| c as u8);
                 let given = CStr::from_bytes_until_nul(&chars).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
-                hand_out(to, NvmlReturn::NOT_FOUND, |device| {
-                    device.uuid_text().as_bytes() == given.to_bytes()
-                })
+                by_name(to, given.to_str().map_err(|_| NvmlReturn::INVALID_ARGUMENT)?)
             }
             BINARY => hand_out(to, NvmlReturn::NOT_FOUND, |device| device.uuid == bytes),
             _ => Err(NvmlReturn::INVALID_ARGUMENT),
@@ -77,6 +76,32 @@ pub fn nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id: *const c_char, to: *mut Nvml
             return Err(NvmlReturn::NOT_FOUND);
         };
         hand_out(to, NvmlReturn::NOT_FOUND, |device| device.pci_bus == bus)
+    }))
+}
+
+/// The card of this UUID, or the instance.
+fn by_name(to: *mut NvmlDevice, uuid: &str) -> Answer {
+    if !uuid.starts_with("MIG-") {
+        return hand_out(to, NvmlReturn::NOT_FOUND, |device| device.uuid_text() == uuid);
+    }
+    let is_it = |device: &Device| device.instance_text().as_deref() == Some(uuid);
+    let mut card = NvmlDevice::NULL;
+    hand_out(&raw mut card, NvmlReturn::NOT_FOUND, is_it)?;
+    store(to, instance_of(card))
+}
+
+pub fn nvmlDeviceGetMigDeviceHandleByIndex(of: NvmlDevice, index: c_uint, mig_device: *mut NvmlDevice) -> NvmlReturn {
+    code(device(of).and_then(|device| match (device.instance, index) {
+        (Some(_), 0) if !is_instance(of) => store(mig_device, instance_of(of)),
+        (Some(_), 1..INSTANCES) => Err(NvmlReturn::NOT_FOUND),
+        _ => Err(NvmlReturn::INVALID_ARGUMENT),
+    }))
+}
+
+pub fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(of: NvmlDevice, to: *mut NvmlDevice) -> NvmlReturn {
+    code(device(of).and_then(|_| match is_instance(of) {
+        true => store(to, card_of(of)),
+        false => Err(NvmlReturn::INVALID_ARGUMENT),
     }))
 }
 
@@ -119,7 +144,10 @@ pub fn nvmlDeviceGetName(of: NvmlDevice, name: *mut c_char, length: c_uint) -> N
 }
 
 pub fn nvmlDeviceGetUUID(of: NvmlDevice, uuid: *mut c_char, length: c_uint) -> NvmlReturn {
-    code(device(of).and_then(|device| store_text(uuid, length, &device.uuid_text())))
+    code(device(of).and_then(|device| {
+        let instance = device.instance_text().filter(|_| is_instance(of));
+        store_text(uuid, length, &instance.unwrap_or_else(|| device.uuid_text()))
+    }))
 }
 
 pub fn nvmlDeviceGetSerial(of: NvmlDevice, to: *mut c_char, length: c_uint) -> NvmlReturn {

@@ -2,6 +2,7 @@
 //! Who uses a device, with how much memory, and how busy it is.
 
 use partage_abi::nvml::*;
+use partage_machine::Device;
 use partage_machine::seats::Occupant;
 use partage_machine::timeline::Engine;
 
@@ -178,7 +179,7 @@ pub fn nvmlDeviceGetRunningProcessDetailList(of: NvmlDevice, plist: *mut NvmlPro
 // ---- how busy -------------------------------------------------------------------------------------------------
 
 pub fn nvmlDeviceGetUtilizationRates(of: NvmlDevice, utilization: *mut NvmlUtilization) -> NvmlReturn {
-    code(device(of).and_then(|device| {
+    code(whole(of).and_then(|device| {
         let truth = nvml()?.books.truth(device).map_err(gone)?;
         let percent = |permille: u32| permille.div_ceil(10).min(100);
         let copies = [Engine::Upload, Engine::Download].map(|engine| truth.busy_permille[engine as usize]);
@@ -255,9 +256,18 @@ pub fn nvmlDeviceGetProcessesUtilizationInfo(
     }))
 }
 
+/// The device, unless it is in MIG mode, of which NVML has no utilisation.
+fn whole(of: NvmlDevice) -> Answer<&'static Device> {
+    let device = device(of)?;
+    match device.instance {
+        Some(_) => Err(NvmlReturn::NOT_SUPPORTED),
+        None => Ok(device),
+    }
+}
+
 /// One sample per process that the device worked for lately.
 fn samples(of: NvmlDevice, last_seen: u64) -> Answer<Vec<NvmlProcessUtilizationSample>> {
-    let device = device(of)?;
+    let device = whole(of)?;
     let truth = nvml()?.books.truth(device).map_err(gone)?;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let timeStamp = now.map_or(0, |time| time.as_micros() as u64);
