@@ -129,6 +129,7 @@ def other_rows():
     side_by_side("cuMemAllocAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
     side_by_side("cuMemAllocAsync, 4 KiB, p99", ["async", "20000"], machine, job)
     side_by_side("cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=2)
+    side_by_side("cuCtxSynchronize, nothing in flight", ["sync", "200000"], machine, job)
     side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
     side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
     side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)
@@ -182,6 +183,41 @@ def pauses():
         median = statistics.median(all_of_it)
         row = f"pause of a {command}, 4 MiB, the simulated driver's own time not modelled"
         add(row, "", f"{median:.0f} ms", f"+{median:.0f} ms", number=median)
+
+
+def saves(work):
+    """What a checkpoint takes and leaves on disk, and a restore until the program has done its first step, by bytes on
+    the device, which the job has written to."""
+    if "PARTAGE_CRIU" not in os.environ:
+        rows.append(("checkpoint and restore were not measured: no CRIU", "", "", "", ""))
+        return
+    users = machine | {"PARTAGE_CRIU": os.environ["PARTAGE_CRIU"]}
+    piped = {"env": users, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+    for mebibytes in (4, 256, 1024):
+        took = {"checkpoint": [], "restore": []}
+        for number in range(1 if options.check else 3):
+            folder = work / f"saved{mebibytes}-{number}"
+            words = [str(PARTAGE), "run", "-q", "-m", "4GiB", "--name", "saved", "--"]
+            client = subprocess.Popen([*words, str(BENCH), "hold", str(mebibytes)], **piped)
+            client.stdout.readline()
+            begun = time.monotonic()
+            words = [str(PARTAGE), "checkpoint", "saved", "--out", str(folder), "--stop"]
+            subprocess.run(words, env=users, check=True, stdout=subprocess.DEVNULL)
+            took["checkpoint"].append(time.monotonic() - begun)
+            client.communicate()
+            on_disk = sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+            begun = time.monotonic()
+            again = subprocess.Popen([str(PARTAGE), "restore", str(folder)], **piped)
+            again.stdin.write(b"\n")
+            again.stdin.flush()
+            if again.stdout.readline() != b"0\n":
+                raise SystemExit(f"the restored program does not go on: exit {again.wait()}")
+            took["restore"].append(time.monotonic() - begun)
+            again.communicate()
+        for what, all_of_it in took.items():
+            what = {"checkpoint": "checkpoint --stop", "restore": "restore until its first step"}[what]
+            more = f", {on_disk / 2**20:.0f} MiB on disk" if what.startswith("c") else ""
+            add(f"{what}, {mebibytes} MiB{more}", "", f"{statistics.median(all_of_it) * 1000:.0f} ms", "")
 
 
 def host_with(rules, folder):
@@ -247,6 +283,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         if only is None:
             other_rows()
             pauses()
+            saves(pathlib.Path(work))
         if only != "launch":
             starts_under_rules(pathlib.Path(work))
     finally:

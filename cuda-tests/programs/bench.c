@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times one kind of driver call and prints nanoseconds per call, best and median of several batches.
 //
-// usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info CALLS
+// usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info|sync CALLS
+//        bench hold MEBIBYTES
 //        bench spawn COUNT COMMAND [ARG...]
 //        bench attach COUNT
 //        bench gate CALLS THREADS
@@ -13,6 +14,7 @@
 //   async    cuMemAllocAsync and cuMemFreeAsync of 4 KiB on one stream, from a pool that has them: nanoseconds of the
 //            allocation (median and 99th percentile) and of the free (median), without the clock's own cost
 //   info     cuMemGetInfo
+//   sync     cuCtxSynchronize with nothing in flight
 //   gate     cuLaunchKernel of no function, which the driver refuses at once, in turns through a function that only
 //            forwards to the driver and as the program finds it: nanoseconds of a call in runs of calls (median of
 //            both), and of calls timed one by one (median of both, 99th percentile of both)
@@ -353,6 +355,7 @@ int main(int argc, char **argv) {
   int (*alloc)(uint64_t *, size_t) = need(h, "cuMemAlloc_v2");
   int (*release)(uint64_t) = need(h, "cuMemFree_v2");
   int (*info)(size_t *, size_t *) = need(h, "cuMemGetInfo_v2");
+  int (*finish)(void) = need(h, "cuCtxSynchronize");
   void *context; int v; uint64_t p; size_t a, b2;
   double first = now();
   if (init(0)) return 66;
@@ -361,11 +364,16 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[1], "init")) { printf("%.2f %.2f\n", attached, attached); return 0; }
   if (!strcmp(argv[1], "async")) return pairs_in_order(h, calls);
   if (!strcmp(argv[1], "hold")) {
-    /* Holds so many mebibytes until its input ends. */
-    if (alloc(&p, (size_t)calls << 20)) return 67;
-    puts("0");
-    fflush(stdout);
-    while (getchar() != EOF) {}
+    /* Holds so many mebibytes until its input ends; writes to them at first and at each line of it. */
+    int (*fill)(uint64_t, unsigned char, size_t) = need(h, "cuMemsetD8_v2");
+    size_t bytes = (size_t)calls << 20;
+    if (alloc(&p, bytes)) return 67;
+    for (int c = '\n'; c != EOF; c = getchar()) {
+      if (c != '\n') continue;
+      if (fill(p, 165, bytes) || finish()) return 68;
+      puts("0");
+      fflush(stdout);
+    }
     return release(p) ? 67 : 0;
   }
   library = h;
@@ -389,6 +397,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "pass")) for (long i = 0; i < calls; i++) version(&v);
     else if (!strcmp(argv[1], "hooked")) for (long i = 0; i < calls; i++) release(0);
     else if (!strcmp(argv[1], "alloc")) for (long i = 0; i < calls; i++) { if (alloc(&p, 4096)) return 67; release(p); }
+    else if (!strcmp(argv[1], "sync")) for (long i = 0; i < calls; i++) finish();
     else if (!strcmp(argv[1], "info")) for (long i = 0; i < calls; i++) info(&a, &b2);
     else return 64;
     batch[b] = now() - start;
