@@ -51,9 +51,10 @@ MOST_RATIO = {
 }
 # Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over
 # a thousand calls; microseconds of an exec under the library above one under an empty C library; milliseconds of a
-# pause, and of 300 starts under 200 rules.
+# pause, of 300 starts under 200 rules, and of a container's hook.
 MOST_ADDED = {"launch, gate open: instructions": 40, "system calls": 0.05, "exec of /bin/true, libpartage.so": 30,
-              "pause of a suspend": 50, "pause of a resume": 50, "300 starts under 200 rules": 1000}
+              "pause of a suspend": 50, "pause of a resume": 50, "300 starts under 200 rules": 1000,
+              "hook of a container": 50}
 bounds = []
 rows = []
 busy_before = os.getloadavg()[0]
@@ -260,6 +261,34 @@ def starts_under_rules(work):
     add("300 starts under 200 rules", "", f"{all_of_them:.1f} ms", "", number=all_of_them)
 
 
+def hook(work):
+    """What the hook of a container takes, which a container's start waits for: from its start to its end."""
+    broker, users = host_with(0, work / "containers")
+    bundle = work / "bundle"
+    bundle.mkdir()
+    process = {"env": ["NVIDIA_VISIBLE_DEVICES=0"], "args": ["sleep"]}
+    (bundle / "config.json").write_text(json.dumps({"ociVersion": "1.0.2", "process": process}))
+    took = []
+    try:
+        for number in range(10 * ROUNDS):
+            first = subprocess.Popen(["sleep", "60"])
+            name = f"{number:064x}"
+            state = {"ociVersion": "1.0.2", "id": name, "status": "creating", "pid": first.pid, "bundle": str(bundle)}
+            begun = time.monotonic()
+            command = [str(PARTAGE), "hook", "create-runtime", "-m", "64MiB"]
+            done = subprocess.run(command, env=users, input=json.dumps(state).encode(), capture_output=True)
+            took.append((time.monotonic() - begun) * 1000)
+            first.kill()
+            first.wait()
+            if done.returncode:
+                raise SystemExit(f"the hook: exit {done.returncode}: {done.stderr.decode()}")
+    finally:
+        broker.terminate()
+        broker.wait()
+    median = statistics.median(took)
+    add("hook of a container", "", f"{median:.1f} ms", "", number=median)
+
+
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
     base = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
     sim = [str(PARTAGE), "sim", "--gpus", "1", "--memory", "16GiB", "--machine", f"bench{os.getpid()}", "--"]
@@ -284,6 +313,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
             other_rows()
             pauses()
             saves(pathlib.Path(work))
+            hook(pathlib.Path(work))
         if only != "launch":
             starts_under_rules(pathlib.Path(work))
     finally:
