@@ -37,6 +37,7 @@ mod races;
 mod random;
 mod registration;
 mod residence;
+mod rootless;
 mod ruled_host;
 mod rules;
 mod sanitizers;
@@ -66,6 +67,7 @@ pub fn all() -> Vec<Case> {
         alone::cases(),
         attachment::cases(),
         sizes::cases(),
+        rootless::cases(),
         rules::cases(),
         registration::cases(),
         containers::cases(),
