@@ -26,7 +26,8 @@ pub fn cases() -> Vec<Case> {
 
 /// `$1` is the folder of the rig, `$2` that of the user, the rest is for [`AS_USER`].
 const AS_ROOT: &str = r#"set -e
-    dir=$1; mkdir -p "$2/home" "$2/run" "$2/cdi" "$2/files" "$2/sock"; chown -R 60001:60001 "$2"; chmod 700 "$2/run" "$2/sock"
+    dir=$1; mkdir -p "$2/home" "$2/run" "$2/cdi" "$2/files" "$2/sock"
+    chown -R 60001:60001 "$2"; chmod 700 "$2/run" "$2/sock"
     mkdir -p "$dir/etc"; mount -t tmpfs none "$dir/etc"; mkdir "$dir/etc/upper" "$dir/etc/work"
     mount -t overlay none -o "lowerdir=/etc,upperdir=$dir/etc/upper,workdir=$dir/etc/work" /etc
     echo "tenant:x:60001:60001::$2/home:/bin/sh" >> /etc/passwd; echo "tenant:x:60001:" >> /etc/group
