@@ -44,6 +44,7 @@ mod sanitizers;
 mod shares;
 mod sizes;
 mod storm;
+mod terminal;
 mod time;
 mod time_bare;
 mod views;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Case> {
         sizes::cases(),
         rootless::cases(),
         rules::cases(),
+        terminal::cases(),
         registration::cases(),
         containers::cases(),
         quota_limits::cases(),
