@@ -10,7 +10,7 @@
 
 use std::ffi::{OsString, c_int, c_uint};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{self, Stdio};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use partage_protocol::admin::{JobView, Request};
@@ -20,8 +20,10 @@ use serde_json::json;
 
 use crate::arguments::Verify;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::command::Command;
 use crate::launch::container;
 use crate::launch::place::Place;
+use crate::launch::preflight::verdict::Unmanaged;
 use crate::link::ask;
 use crate::show::report::{Report, write_err, write_out};
 
@@ -69,8 +71,9 @@ pub fn verify(arguments: &Verify, place: &Place, report: &Report) -> Outcome<u8>
         write_out(&format!("{MARK}{line}\n"));
         return Ok(0);
     }
-    let met = behind(&arguments.wrapper, most)?;
-    let verdict = judge(met.as_ref(), most);
+    let words = with_probe(&arguments.wrapper, most);
+    let met = behind(&words)?;
+    let verdict = judge(met.as_ref(), most).map_err(|text| text + &cause(&words, met.as_ref()));
     let met = met.unwrap_or_default();
     let body = json!({
         "is_bound": verdict.is_ok(),
@@ -104,8 +107,8 @@ fn size(text: &str) -> Outcome<u64> {
     }
 }
 
-/// Runs the probe behind WRAPPER. `None`: it said nothing.
-fn behind(wrapper: &[OsString], most: Option<u64>) -> Outcome<Option<Met>> {
+/// WRAPPER's words and the probe's.
+fn with_probe(wrapper: &[OsString], most: Option<u64>) -> Vec<OsString> {
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("partage"));
     let mut words: Vec<OsString> = wrapper.to_vec();
     words.extend([own.into_os_string(), "verify".into(), "--probe".into()]);
@@ -113,9 +116,14 @@ fn behind(wrapper: &[OsString], most: Option<u64>) -> Outcome<Option<Met>> {
         most.into_iter()
             .flat_map(|most| ["-m".into(), format!("{most}B").into()]),
     );
-    let mut command = Command::new(&words[0]);
+    words
+}
+
+/// Runs the probe behind WRAPPER. `None`: it said nothing.
+fn behind(words: &[OsString]) -> Outcome<Option<Met>> {
+    let mut command = process::Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = command.spawn().and_then(std::process::Child::wait_with_output);
+    let output = command.spawn().and_then(process::Child::wait_with_output);
     let output = output.map_err(|error| {
         let program = words[0].to_string_lossy().into_owned();
         Failure::new(Kind::Failed, format!("cannot start {program}: {error}"))
@@ -130,6 +138,19 @@ fn behind(wrapper: &[OsString], most: Option<u64>) -> Outcome<Option<Met>> {
         }
     }
     Ok(met)
+}
+
+/// What is known against WRAPPER, where the probe did not run behind it or has no library; else nothing.
+fn cause(words: &[OsString], met: Option<&Met>) -> String {
+    if met.is_some_and(|met| !met.preload.is_empty()) {
+        return String::new();
+    }
+    match Command::find(words).ok().and_then(|command| command.unmanaged) {
+        // It started the probe with its own environment, whatever it is itself.
+        Some(unmanaged) if unmanaged.passes_on && met.is_some() => String::new(),
+        Some(Unmanaged { what, why, instead, .. }) => format!(" ({what}: {why}; {instead})"),
+        None => String::new(),
+    }
 }
 
 /// Does a limit hold there? Either way a sentence.
@@ -253,7 +274,7 @@ fn preload() -> &'static str {
 
 /// The job of this process, which has attached.
 fn own_job(place: &Place) -> Outcome<JobView> {
-    let target = std::process::id().to_string();
+    let target = process::id().to_string();
     ask::job(place, &Request::Get { target })
 }
 

@@ -8,6 +8,7 @@ mod checkpoint_helper;
 mod clients;
 mod commands;
 mod containers;
+mod control_group;
 mod death;
 mod devices;
 mod families;
@@ -45,6 +46,7 @@ mod sizes;
 mod storm;
 mod time;
 mod time_bare;
+mod verified;
 mod views;
 mod why;
 
@@ -96,6 +98,7 @@ pub fn all() -> Vec<Case> {
         time_bare::cases(),
         messages::cases(),
         namespaces::cases(),
+        verified::cases(),
         install::cases(),
         harness::cases(),
     ]
