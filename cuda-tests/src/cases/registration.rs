@@ -4,6 +4,8 @@
 
 mod without_library;
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -276,6 +278,7 @@ fn killed(rig: &Rig) {
     // 1,000 where there is time for them.
     let rounds = if tenth() == 1 { 1_000 } else { 25 };
     let mut random = super::Random::new(18);
+    let mut early = BTreeSet::new();
     for round in 0..rounds {
         let mut first = Waiting::start(rig, &group);
         // Whole GPUs: the next round has no room while anything of this one is left.
@@ -302,7 +305,23 @@ fn killed(rig: &Rig) {
         }
         first.kill();
         rig.eventually(Duration::from_secs(20), "nothing is left", || rig.jobs().is_empty());
+        if round < 8 {
+            early.extend(files(&rig.socket_dir()));
+        }
     }
+    rig.eventually(SOON, "the broker keeps no file more than after eight rounds", || {
+        files(&rig.socket_dir()).is_subset(&early)
+    });
     drop(host);
-    rig.note(format!("{rounds} rounds"));
+    rig.note(format!("{rounds} rounds; {} files at most", early.len()));
+}
+
+/// What lies in a folder and below it.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let below = |path: PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => BTreeSet::from([path]),
+    };
+    entries.flat_map(|entry| below(entry.path())).collect()
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Case;
 use super::commands::build_by_musl;
+use super::containers::{CLASSES, Podman, describe};
 use super::ruled_host::Host;
 use crate::artefacts::{built, program};
 use crate::rig::{GIB, Rig};
@@ -22,6 +23,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("verified::on_the_host", host).simulated(WHY),
         Case::new("verified::in_a_container", container).simulated(WHY),
+        Case::new("verified::in_a_container_of_podman", podman).simulated(WHY),
         Case::new("verified::behind_another_c_library_and_none", other_libraries).simulated(WHY),
         Case::new("verified::while_the_broker_is_away", away).simulated(WHY),
     ]
@@ -161,6 +163,37 @@ fn container(rig: &Rig) {
     // Its own variable beside the file: the same library, once.
     holds(rig, &[inside.clone(), owned(&["env", &variable()])].concat(), "both");
     assert_eq!(rig.truth_allocated(), 0, "what a probe took is free again");
+}
+
+/// As docs/containers.md says it: a container with the device, and one without.
+fn podman(rig: &Rig) {
+    let Some(podman) = Podman::start(rig) else { return };
+    let _host = Host::start(rig, CLASSES);
+    describe(rig);
+    let wrapper = |device: &[&str]| {
+        let (machine, root) = (podman.machine(), podman.rootfs());
+        let mut words = vec!["run", "--rm", "-e=PARTAGE_SOCKET_DIR=/run/partage"];
+        words.extend(machine.iter().map(String::as_str).chain(device.iter().copied()));
+        words.extend(["--rootfs", &root]);
+        let command = podman.command(&words);
+        let conf = format!("CONTAINERS_CONF={}", rig.dir.join("containers.conf").display());
+        let mut all = owned(&["env", &conf]);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        all.extend(words.map(|word| word.to_string_lossy().into_owned()));
+        all
+    };
+    let (code, said) = verify(rig, &wrapper(&["--device=partage.dev/share=small"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        (&said["limit_bytes"], &said["preload"]),
+        (&GIB.into(), &"file".into()),
+        "{said}"
+    );
+    let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
+    assert!(text("limit_from").contains("class small"), "{said}");
+    assert!(text("place").starts_with("a container of podman ("), "{said}");
+    let words = ["in a container of podman (", "not in the program"];
+    holds_not(rig, &wrapper(&[]), &words);
 }
 
 /// Programs that load no library become the probe, which loads it; the same programs are no probe.
