@@ -36,7 +36,10 @@ impl Group {
         for (folder, name) in [("pids", "pids"), ("freezer", "freezer"), ("unified", ""), ("", "")] {
             let Some(at) = in_hierarchy(name) else { continue };
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let below = format!("partage-test-{}-{number}", std::process::id());
+            // The rig's folder is its own on this machine; a process's number is not, where suites run in pid
+            // namespaces.
+            let rig = rig.dir.file_name().unwrap_or_default().display();
+            let below = format!("partage-test-{rig}-{number}");
             let path = format!("{}/{below}/{id}", at.trim_end_matches('/'));
             let folder = Path::new("/sys/fs/cgroup")
                 .join(folder)
