@@ -15,6 +15,7 @@ use std::process::{self, Stdio};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use partage_protocol::admin::{JobView, Request};
 use partage_protocol::size::{Amount, format_bytes, parse_amount};
+use partage_protocol::units::DeviceUuid;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -48,7 +49,9 @@ struct Met {
     failure: String,
     /// The job that it belongs to; none where no broker knows it.
     job: Option<String>,
-    /// The job's limit on the probe's GPU, and what set it.
+    /// The GPU that it met first, as `GPU-…`; empty where none was.
+    gpu: String,
+    /// The job's limit on that GPU, and what set it.
     limit_bytes: Option<u64>,
     limit_from: String,
     /// `cuMemGetInfo`'s total.
@@ -280,13 +283,18 @@ fn own_job(place: &Place) -> Outcome<JobView> {
 
 fn note_job(met: &mut Met, job: &JobView) {
     met.job = Some(job.job.clone());
-    if let Some(device) = job.devices.first() {
+    // Not always the job's first: a process may see some of them, or in another order. The driver's bytes do not say
+    // whether they name a MIG instance.
+    let of = |uuid: &str| uuid.split_once('-').map(|(_, digits)| digits.to_ascii_lowercase());
+    let own = job.devices.iter().find(|device| of(&device.uuid) == of(&met.gpu));
+    if let Some(device) = own.or(job.devices.first()) {
         met.limit_bytes = device.limit_bytes;
         met.limit_from = device.limit_from.clone();
     }
 }
 
 type Init = unsafe extern "C" fn(c_uint) -> c_int;
+type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 type Retain = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 type SetCurrent = unsafe extern "C" fn(usize) -> c_int;
 type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
@@ -296,6 +304,7 @@ type Free = unsafe extern "C" fn(u64) -> c_int;
 /// The few calls of the driver that the probe makes.
 struct Driver {
     init: Init,
+    uuid: Uuid,
     retain: Retain,
     set_current: SetCurrent,
     info: Info,
@@ -314,6 +323,8 @@ impl Driver {
         }
         Ok(Self {
             init: find(library, "cuInit")?,
+            // The newer one names a MIG instance where the older names its GPU.
+            uuid: find(library, "cuDeviceGetUuid_v2").or_else(|_| find(library, "cuDeviceGetUuid"))?,
             retain: find(library, "cuDevicePrimaryCtxRetain")?,
             set_current: find(library, "cuCtxSetCurrent")?,
             info: find(library, "cuMemGetInfo_v2")?,
@@ -328,15 +339,17 @@ impl Driver {
             0 => Ok(()),
             code => Err(format!("{what} failed with {code}")),
         };
-        let (mut context, mut free, mut total) = (0, 0, 0);
-        // SAFETY: the pointers are to live numbers of the sizes that these calls write.
+        let (mut context, mut free, mut total, mut bytes) = (0, 0, 0, [0; 16]);
+        // SAFETY: the pointers are to live numbers, and bytes, of the sizes that these calls write.
         unsafe {
             done("cuInit", (self.init)(0))?;
+            done("cuDeviceGetUuid", (self.uuid)(&raw mut bytes, 0))?;
             done("cuDevicePrimaryCtxRetain", (self.retain)(&raw mut context, 0))?;
             done("cuCtxSetCurrent", (self.set_current)(context))?;
             done("cuMemGetInfo", (self.info)(&raw mut free, &raw mut total))?;
         }
         met.total_bytes = total as u64;
+        met.gpu = DeviceUuid { bytes, is_mig: false }.to_string();
         Ok(())
     }
 

@@ -22,6 +22,7 @@ const LIMITED: &str = "schema = 1\n[[rule]]\nname = \"all\"\nmax = { mem = \"2Gi
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("verified::on_the_host", host).simulated(WHY),
+        Case::new("verified::on_the_gpu_that_the_program_sees", second_gpu).simulated(WHY),
         Case::new("verified::in_a_container", container).simulated(WHY),
         Case::new("verified::in_a_container_of_podman", podman).simulated(WHY),
         Case::new("verified::behind_another_c_library_and_none", other_libraries).simulated(WHY),
@@ -119,6 +120,25 @@ fn host(rig: &Rig) {
     // What is known against it is said, whether it starts something or not.
     if Path::new(SUDO[0]).exists() {
         holds_not(rig, &owned(&SUDO), &["sudo: it changes the user", "put it first"]);
+    }
+}
+
+/// Two GPUs of one job with two limits: what counts is that of the probe's.
+fn second_gpu(rig: &Rig) {
+    rig.change_machine(|spec| spec.devices[1].memory = Some(8 * GIB));
+    let run = owned(&[&built("partage").display().to_string(), "run", "-m", "25%", "-g"]);
+    for (gpus, seen, limit) in [("0,1", "1", 2), ("1,0", "1", 4), ("0,1", "0", 4)] {
+        let visible = format!("CUDA_VISIBLE_DEVICES={seen}");
+        let words = [run.clone(), owned(&[gpus, "--", "env", &visible])].concat();
+        let (code, said) = verify(rig, &words);
+        assert_eq!(code, Some(0), "{gpus}, {seen}: {said}");
+        assert_eq!(said["limit_bytes"], said["total_bytes"], "{gpus}, {seen}: {said}");
+        // A little is the driver's.
+        let bytes = said["limit_bytes"].as_u64().unwrap_or_default();
+        assert!(
+            bytes > (limit - 1) * GIB && bytes <= limit * GIB,
+            "{gpus}, {seen}: {said}"
+        );
     }
 }
 
