@@ -110,11 +110,15 @@ fn size(text: &str) -> Outcome<u64> {
     }
 }
 
+/// This program, which is the probe, too.
+fn own() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("partage"))
+}
+
 /// WRAPPER's words and the probe's.
 fn with_probe(wrapper: &[OsString], most: Option<u64>) -> Vec<OsString> {
-    let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("partage"));
     let mut words: Vec<OsString> = wrapper.to_vec();
-    words.extend([own.into_os_string(), "verify".into(), "--probe".into()]);
+    words.extend([own().into_os_string(), "verify".into(), "--probe".into()]);
     words.extend(
         most.into_iter()
             .flat_map(|most| ["-m".into(), format!("{most}B").into()]),
@@ -149,17 +153,22 @@ fn cause(words: &[OsString], met: Option<&Met>) -> String {
         return String::new();
     }
     match Command::find(words).ok().and_then(|command| command.unmanaged) {
-        // It started the probe with its own environment, whatever it is itself.
-        Some(unmanaged) if unmanaged.passes_on && met.is_some() => String::new(),
-        Some(Unmanaged { what, why, instead, .. }) => format!(" ({what}: {why}; {instead})"),
-        None => String::new(),
+        // A program without the library passes the variable on to a probe; in the probe's place it is what was meant.
+        // One that drops the variable says nothing of a probe that never ran: a container may have no such file.
+        Some(unmanaged) if unmanaged.passes_on == met.is_none() => {
+            let Unmanaged { what, why, instead, .. } = unmanaged;
+            format!(" ({what}: {why}; {instead})")
+        }
+        _ => String::new(),
     }
 }
 
 /// Does a limit hold there? Either way a sentence.
 fn judge(met: Option<&Met>, most: Option<u64>) -> Result<String, String> {
     let Some(met) = met else {
-        return Err("the probe did not run there: WRAPPER has to start this very program, by its path".to_owned());
+        let own = own();
+        let text = "the probe did not run there: WRAPPER has to start this very program";
+        return Err(format!("{text}, {}", own.display()));
     };
     let place = match met.place.as_str() {
         "" => String::new(),

@@ -19,7 +19,8 @@ fn verify_says_what_is_known_against_a_wrapper() {
         document["message"].as_str().expect("a sentence").to_owned()
     };
     let outside = "the library is not in the program, so no limit holds for it";
-    let silent = "the probe did not run there: WRAPPER has to start this very program, by its path";
+    let own = env!("CARGO_BIN_EXE_partage");
+    let silent = format!("the probe did not run there: WRAPPER has to start this very program, {own}");
     // Its place is said before; the tests may run in a container themselves.
     assert!(verify(&[]).ends_with(outside));
     let sudo = bench.script("sudo", "exec \"$@\"");
@@ -35,6 +36,9 @@ fn verify_says_what_is_known_against_a_wrapper() {
     let program = bench.file("static", &elf, 0o755);
     let program = program.to_str().expect("utf-8");
     assert_eq!(verify(&["true"]), silent);
+    // As from an image without the file: the device may have been given.
+    let podman = bench.script("podman", "echo no such file >&2; exit 127");
+    assert_eq!(verify(&[podman.to_str().expect("utf-8"), "run", "IMAGE"]), silent);
     let said = verify(&["nice", program]);
     let why = "the program is statically linked and loads no library; use a dynamically linked build";
     assert_eq!(said, format!("{silent} ({program}: {why})"));

@@ -114,12 +114,15 @@ fn host(rig: &Rig) {
     let emptied = [owned(&["env", &library, "env", "-i"]), given.clone()].concat();
     holds_not(rig, &emptied, &["not in the program", "without LD_PRELOAD"]);
     for outer in emptying() {
-        let words = [owned(&["env", &library]), outer, owned(&["env"]), given.clone()].concat();
+        let words = [owned(&["env", &library]), outer.clone(), owned(&["env"]), given.clone()].concat();
         holds_not(rig, &words, &["not in the program"]);
-    }
-    // What is known against it is said, whether it starts something or not.
-    if Path::new(SUDO[0]).exists() {
-        holds_not(rig, &owned(&SUDO), &["sudo: it changes the user", "put it first"]);
+        if outer == owned(&SUDO) {
+            holds_not(
+                rig,
+                &outer,
+                &["not in the program", "sudo: it changes the user", "put it first"],
+            );
+        }
     }
 }
 
