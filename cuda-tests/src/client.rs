@@ -141,6 +141,11 @@ impl Client {
         self.child.id()
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|end| end.is_some())
+    }
+
     /// Sends a signal; one that stops has stopped it when this returns.
     pub fn signal(&self, signal: i32) {
         if signal == libc::SIGSTOP {

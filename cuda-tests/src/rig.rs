@@ -137,9 +137,19 @@ impl Rig {
     /// # Panics
     /// When it cannot be made.
     pub fn remake_machine(&self) {
+        self.change_machine(|_| ());
+    }
+
+    /// Makes the simulated machine anew, with devices that differ. Precondition: nothing runs on it.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn change_machine(&self, change: impl FnOnce(&mut partage_machine::Spec)) {
         let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
+        let mut spec = machine.spec().clone();
+        change(&mut spec);
         std::fs::remove_dir_all(self.sim_dir()).expect("ours");
-        self.make_machine_of(machine.spec());
+        self.make_machine_of(&spec);
     }
 
     /// The simulated machine's folder.

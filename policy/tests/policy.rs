@@ -21,6 +21,7 @@ mod lazy;
 mod limits;
 mod measured_time;
 mod moving;
+mod nodes;
 mod numbers;
 mod overhead;
 mod per;

@@ -10,18 +10,21 @@
 
 use std::ffi::{OsString, c_int, c_uint};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{self, Stdio};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use partage_protocol::admin::{JobView, Request};
 use partage_protocol::size::{Amount, format_bytes, parse_amount};
+use partage_protocol::units::DeviceUuid;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::arguments::Verify;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::command::Command;
 use crate::launch::container;
 use crate::launch::place::Place;
+use crate::launch::preflight::verdict::Unmanaged;
 use crate::link::ask;
 use crate::show::report::{Report, write_err, write_out};
 
@@ -46,7 +49,9 @@ struct Met {
     failure: String,
     /// The job that it belongs to; none where no broker knows it.
     job: Option<String>,
-    /// The job's limit on the probe's GPU, and what set it.
+    /// The GPU that it met first, as `GPU-…`; empty where none was.
+    gpu: String,
+    /// The job's limit on that GPU, and what set it.
     limit_bytes: Option<u64>,
     limit_from: String,
     /// `cuMemGetInfo`'s total.
@@ -69,8 +74,9 @@ pub fn verify(arguments: &Verify, place: &Place, report: &Report) -> Outcome<u8>
         write_out(&format!("{MARK}{line}\n"));
         return Ok(0);
     }
-    let met = behind(&arguments.wrapper, most)?;
-    let verdict = judge(met.as_ref(), most);
+    let words = with_probe(&arguments.wrapper, most);
+    let met = behind(&words)?;
+    let verdict = judge(met.as_ref(), most).map_err(|text| text + &cause(&words, met.as_ref()));
     let met = met.unwrap_or_default();
     let body = json!({
         "is_bound": verdict.is_ok(),
@@ -104,18 +110,27 @@ fn size(text: &str) -> Outcome<u64> {
     }
 }
 
-/// Runs the probe behind WRAPPER. `None`: it said nothing.
-fn behind(wrapper: &[OsString], most: Option<u64>) -> Outcome<Option<Met>> {
-    let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("partage"));
+/// This program, which is the probe, too.
+fn own() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("partage"))
+}
+
+/// WRAPPER's words and the probe's.
+fn with_probe(wrapper: &[OsString], most: Option<u64>) -> Vec<OsString> {
     let mut words: Vec<OsString> = wrapper.to_vec();
-    words.extend([own.into_os_string(), "verify".into(), "--probe".into()]);
+    words.extend([own().into_os_string(), "verify".into(), "--probe".into()]);
     words.extend(
         most.into_iter()
             .flat_map(|most| ["-m".into(), format!("{most}B").into()]),
     );
-    let mut command = Command::new(&words[0]);
+    words
+}
+
+/// Runs the probe behind WRAPPER. `None`: it said nothing.
+fn behind(words: &[OsString]) -> Outcome<Option<Met>> {
+    let mut command = process::Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = command.spawn().and_then(std::process::Child::wait_with_output);
+    let output = command.spawn().and_then(process::Child::wait_with_output);
     let output = output.map_err(|error| {
         let program = words[0].to_string_lossy().into_owned();
         Failure::new(Kind::Failed, format!("cannot start {program}: {error}"))
@@ -132,10 +147,28 @@ fn behind(wrapper: &[OsString], most: Option<u64>) -> Outcome<Option<Met>> {
     Ok(met)
 }
 
+/// What is known against WRAPPER, where the probe did not run behind it or has no library; else nothing.
+fn cause(words: &[OsString], met: Option<&Met>) -> String {
+    if met.is_some_and(|met| !met.preload.is_empty()) {
+        return String::new();
+    }
+    match Command::find(words).ok().and_then(|command| command.unmanaged) {
+        // A program without the library passes the variable on to a probe; in the probe's place it is what was meant.
+        // One that drops the variable says nothing of a probe that never ran: a container may have no such file.
+        Some(unmanaged) if unmanaged.passes_on == met.is_none() => {
+            let Unmanaged { what, why, instead, .. } = unmanaged;
+            format!(" ({what}: {why}; {instead})")
+        }
+        _ => String::new(),
+    }
+}
+
 /// Does a limit hold there? Either way a sentence.
 fn judge(met: Option<&Met>, most: Option<u64>) -> Result<String, String> {
     let Some(met) = met else {
-        return Err("the probe did not run there: WRAPPER has to start this very program, by its path".to_owned());
+        let own = own();
+        let text = "the probe did not run there: WRAPPER has to start this very program";
+        return Err(format!("{text}, {}", own.display()));
     };
     let place = match met.place.as_str() {
         "" => String::new(),
@@ -253,19 +286,24 @@ fn preload() -> &'static str {
 
 /// The job of this process, which has attached.
 fn own_job(place: &Place) -> Outcome<JobView> {
-    let target = std::process::id().to_string();
+    let target = process::id().to_string();
     ask::job(place, &Request::Get { target })
 }
 
 fn note_job(met: &mut Met, job: &JobView) {
     met.job = Some(job.job.clone());
-    if let Some(device) = job.devices.first() {
+    // Not always the job's first: a process may see some of them, or in another order. The driver's bytes do not say
+    // whether they name a MIG instance.
+    let of = |uuid: &str| uuid.split_once('-').map(|(_, digits)| digits.to_ascii_lowercase());
+    let own = job.devices.iter().find(|device| of(&device.uuid) == of(&met.gpu));
+    if let Some(device) = own.or(job.devices.first()) {
         met.limit_bytes = device.limit_bytes;
         met.limit_from = device.limit_from.clone();
     }
 }
 
 type Init = unsafe extern "C" fn(c_uint) -> c_int;
+type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 type Retain = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 type SetCurrent = unsafe extern "C" fn(usize) -> c_int;
 type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
@@ -275,6 +313,7 @@ type Free = unsafe extern "C" fn(u64) -> c_int;
 /// The few calls of the driver that the probe makes.
 struct Driver {
     init: Init,
+    uuid: Uuid,
     retain: Retain,
     set_current: SetCurrent,
     info: Info,
@@ -293,6 +332,8 @@ impl Driver {
         }
         Ok(Self {
             init: find(library, "cuInit")?,
+            // The newer one names a MIG instance where the older names its GPU.
+            uuid: find(library, "cuDeviceGetUuid_v2").or_else(|_| find(library, "cuDeviceGetUuid"))?,
             retain: find(library, "cuDevicePrimaryCtxRetain")?,
             set_current: find(library, "cuCtxSetCurrent")?,
             info: find(library, "cuMemGetInfo_v2")?,
@@ -307,15 +348,17 @@ impl Driver {
             0 => Ok(()),
             code => Err(format!("{what} failed with {code}")),
         };
-        let (mut context, mut free, mut total) = (0, 0, 0);
-        // SAFETY: the pointers are to live numbers of the sizes that these calls write.
+        let (mut context, mut free, mut total, mut bytes) = (0, 0, 0, [0; 16]);
+        // SAFETY: the pointers are to live numbers, and bytes, of the sizes that these calls write.
         unsafe {
             done("cuInit", (self.init)(0))?;
+            done("cuDeviceGetUuid", (self.uuid)(&raw mut bytes, 0))?;
             done("cuDevicePrimaryCtxRetain", (self.retain)(&raw mut context, 0))?;
             done("cuCtxSetCurrent", (self.set_current)(context))?;
             done("cuMemGetInfo", (self.info)(&raw mut free, &raw mut total))?;
         }
         met.total_bytes = total as u64;
+        met.gpu = DeviceUuid { bytes, is_mig: false }.to_string();
         Ok(())
     }
 

@@ -4,11 +4,12 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `quota`, `run*`, `start`, `*tables`, `sim`, `judged`, `jobs`, `install`, `silence`: the tests.
+//! - `quota`, `containers`, `run*`, `start`, `*tables`, `sim`, `judged`, `jobs`, `install`, `silence`: the tests.
 
 mod bench;
 mod broker_tables;
 mod config;
+mod containers;
 mod install;
 mod jobs;
 mod judged;

@@ -101,8 +101,8 @@ fn static_binary() -> PathBuf {
     program("hello-static", "hello.c", &["-static"])
 }
 
-/// A greeting by musl's C library at `path`; `false`: this machine has none, and is told to do without.
-pub fn greet_by_musl(path: &Path, flags: &[&str]) -> bool {
+/// A program of `programs/` with musl's C library at `path`; `false`: this machine has none, and is told to do without.
+pub fn build_by_musl(source: &str, path: &Path, flags: &[&str]) -> bool {
     let Some(compiler) = ["/usr/bin/musl-gcc", "/usr/local/bin/musl-gcc"]
         .iter()
         .find(|path| Path::new(path).exists())
@@ -115,7 +115,7 @@ pub fn greet_by_musl(path: &Path, flags: &[&str]) -> bool {
         println!("SKIPPED: programs of musl: PARTAGE_SKIP_MUSL is set");
         return false;
     };
-    let source = crate::artefacts::package_dir().join("programs/hello.c");
+    let source = crate::artefacts::package_dir().join("programs").join(source);
     let built = std::process::Command::new(compiler)
         .args(flags)
         .arg("-o")
@@ -129,7 +129,7 @@ pub fn greet_by_musl(path: &Path, flags: &[&str]) -> bool {
 
 fn musl(rig: &Rig) {
     let path = rig.dir.join("hello-musl");
-    if !greet_by_musl(&path, &[]) {
+    if !build_by_musl("hello.c", &path, &[]) {
         return;
     }
     unmanaged(rig, &path, &[], "musl");

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
 
 const WHY: &str = "runs containers on the simulated machine";
-const CLASSES: &str = "schema = 1\n[class.small]\nmem = \"1GiB\"\n[class.large]\nmem = \"10GiB\"\n";
+pub(super) const CLASSES: &str = "schema = 1\n[class.small]\nmem = \"1GiB\"\n[class.large]\nmem = \"10GiB\"\n";
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// podman with a store of its own, and a root folder that its containers share.
-struct Podman<'a> {
+pub(super) struct Podman<'a> {
     rig: &'a Rig,
     root: PathBuf,
 }
@@ -50,7 +50,7 @@ impl Drop for Podman<'_> {
 
 impl<'a> Podman<'a> {
     /// `None`, with a note: this machine runs no containers, and the case is skipped.
-    fn start(rig: &'a Rig) -> Option<Self> {
+    pub(super) fn start(rig: &'a Rig) -> Option<Self> {
         let podman = Self {
             rig,
             root: rig.dir.join("root"),
@@ -66,7 +66,7 @@ impl<'a> Podman<'a> {
         None
     }
 
-    fn rootfs(&self) -> String {
+    pub(super) fn rootfs(&self) -> String {
         format!("{}:O", self.root.display())
     }
 
@@ -106,7 +106,7 @@ impl<'a> Podman<'a> {
     }
 
     /// `podman WORDS`, which finds our description alone.
-    fn command(&self, words: &[&str]) -> Command {
+    pub(super) fn command(&self, words: &[&str]) -> Command {
         let dir = &self.rig.dir;
         let script = "mkdir -p /etc/cdi && mount --bind \"$0\" /etc/cdi && exec podman \"$@\"";
         let mut command = self.rig.command("unshare");
@@ -122,7 +122,7 @@ impl<'a> Podman<'a> {
     }
 
     /// What a container needs of the simulated machine, as options of `run`.
-    fn machine(&self) -> Vec<String> {
+    pub(super) fn machine(&self) -> Vec<String> {
         let (sim, libraries) = (self.rig.sim_dir(), self.rig.sim_dir().join("lib"));
         // The machine's libraries are links into the build.
         let build = built("libpartage_sim_cuda.so");
@@ -170,7 +170,7 @@ impl<'a> Podman<'a> {
 }
 
 /// Writes the description for this rig's broker.
-fn describe(rig: &Rig) {
+pub(super) fn describe(rig: &Rig) {
     let (output, files) = (rig.dir.join("cdi/partage.json"), rig.dir.join("files"));
     let mut command = rig.partage(&["cdi", "generate", "--output"]);
     command.arg(output).arg("--files").arg(files);

@@ -8,6 +8,7 @@ mod checkpoint_helper;
 mod clients;
 mod commands;
 mod containers;
+mod control_group;
 mod death;
 mod devices;
 mod families;
@@ -47,6 +48,7 @@ mod storm;
 mod terminal;
 mod time;
 mod time_bare;
+mod verified;
 mod views;
 mod why;
 
@@ -100,6 +102,7 @@ pub fn all() -> Vec<Case> {
         time_bare::cases(),
         messages::cases(),
         namespaces::cases(),
+        verified::cases(),
         install::cases(),
         harness::cases(),
     ]

@@ -2,23 +2,23 @@
 //! Membership by control group, as a container has one: whatever is in the group is of the job that owns it, and what
 //! reads as a container's beginning becomes a job before its program runs. No container engine is needed here.
 
+mod without_library;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::ruled_host::Host;
+use super::control_group::{Group, ID, NO_RULE, Waiting, register, wrapped};
+use super::ruled_host::{Host, SOON};
 use super::{Case, tenth};
 use crate::artefacts::{built, client};
 use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
 
 const WHY: &str = "compares with the simulator's books";
-/// Nothing is timed by it; it only turns a hang into a failure.
-const SOON: Duration = Duration::from_secs(60);
-const NO_RULE: &str = "schema = 1\n";
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -26,6 +26,11 @@ pub fn cases() -> Vec<Case> {
         Case::new(
             "registration::a_process_in_it_without_the_library_is_named_and_killed",
             unmanaged,
+        )
+        .simulated(WHY),
+        Case::new(
+            "registration::programs_that_load_no_library_are_named_and_killed",
+            without_library::named_and_killed,
         )
         .simulated(WHY),
         Case::new(
@@ -38,139 +43,12 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A control group of the test's own, in whichever hierarchy one can be made.
-struct Group {
-    folder: PathBuf,
-    /// As the kernel names it.
-    path: String,
-}
-
-impl Group {
-    /// `None`, with a note: this machine lets us make none, and the case is skipped.
-    fn make(rig: &Rig, id: &str) -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let in_hierarchy = |name: &str| {
-            let line = own.lines().find(|line| line.split(':').nth(1) == Some(name))?;
-            line.splitn(3, ':').nth(2).map(str::to_owned)
-        };
-        let mut why = "no hierarchy of control groups is mounted".to_owned();
-        for (folder, name) in [("pids", "pids"), ("freezer", "freezer"), ("unified", ""), ("", "")] {
-            let Some(at) = in_hierarchy(name) else { continue };
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let below = format!("partage-test-{}-{number}", std::process::id());
-            let path = format!("{}/{below}/{id}", at.trim_end_matches('/'));
-            let folder = Path::new("/sys/fs/cgroup")
-                .join(folder)
-                .join(path.trim_start_matches('/'));
-            match std::fs::create_dir_all(&folder) {
-                Ok(()) if folder.join("cgroup.procs").exists() => return Some(Self { folder, path }),
-                Ok(()) => drop(std::fs::remove_dir(&folder)),
-                Err(error) => why = format!("{}: {error}", folder.display()),
-            }
-        }
-        rig.note(format!("skipped: this machine lets us make no control group ({why})"));
-        None
-    }
-
-    /// `command` in this group.
-    fn inside(&self, command: Command) -> Command {
-        let script = format!("echo 0 > '{}/cgroup.procs' && exec \"$@\"", self.folder.display());
-        wrapped(&["sh", "-c", &script, "sh"], command)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let procs = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
-        for pid in procs.lines().filter_map(|pid| pid.parse::<i32>().ok()) {
-            // SAFETY: only this case's processes are in its group.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
-        let until = Instant::now() + Duration::from_secs(5);
-        while std::fs::remove_dir(&self.folder).is_err() && Instant::now() < until && self.folder.exists() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        if let Some(above) = self.folder.parent() {
-            let _ = std::fs::remove_dir(above);
-        }
-    }
-}
-
-/// `command` behind these words, with its environment.
-fn wrapped(words: &[&str], command: Command) -> Command {
-    let mut outer = Command::new(words[0]);
-    outer
-        .args(&words[1..])
-        .arg(command.get_program())
-        .args(command.get_args());
-    outer.env_clear().stdin(Stdio::null());
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            outer.env(name, value);
-        }
-    }
-    outer
-}
-
-/// What a container's runtime leaves when it calls its hooks: a process that waits.
-struct Waiting {
-    process: Child,
-    _held: ChildStdin,
-}
-
-impl Waiting {
-    fn start(rig: &Rig, group: &Group) -> Self {
-        let mut command = group.inside({
-            let mut command = rig.command("sh");
-            command.args(["-c", "read go"]);
-            command
-        });
-        let mut process = command.stdin(Stdio::piped()).spawn().expect("a shell");
-        let held = process.stdin.take().expect("piped");
-        let waits = Self { process, _held: held };
-        let file = group.folder.join("cgroup.procs");
-        rig.eventually(SOON, "it is in its group", || {
-            let procs = std::fs::read_to_string(&file).unwrap_or_default();
-            procs.lines().any(|pid| pid == waits.process.id().to_string())
-        });
-        waits
-    }
-
-    fn pid(&self) -> String {
-        self.process.id().to_string()
-    }
-
-    fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 /// A client that has the library and nothing else of a job, as in a container whose `ld.so.preload` names it.
 fn bare(rig: &Rig, variables: &[(&str, &str)]) -> Command {
     let mut command = rig.command(client());
     command.arg("dlopen").env("LD_PRELOAD", built("libpartage.so"));
     command.envs(variables.iter().copied());
     command
-}
-
-const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-fn register(rig: &Rig, pid: &str, more: &[&str]) -> (Option<i32>, String) {
-    let mut words = vec!["register", "--pid", pid];
-    words.extend(more);
-    let output = rig.output(rig.partage(&words));
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
 }
 
 fn entering(rig: &Rig) {
@@ -397,8 +275,10 @@ fn inside(rig: &Rig) {
 fn killed(rig: &Rig) {
     let Some(group) = Group::make(rig, ID) else { return };
     let mut host = Host::start(rig, NO_RULE);
-    let rounds = 1_000 / tenth() / 4;
+    // 1,000 where there is time for them.
+    let rounds = if tenth() == 1 { 1_000 } else { 25 };
     let mut random = super::Random::new(18);
+    let mut early = BTreeSet::new();
     for round in 0..rounds {
         let mut first = Waiting::start(rig, &group);
         // Whole GPUs: the next round has no room while anything of this one is left.
@@ -425,7 +305,23 @@ fn killed(rig: &Rig) {
         }
         first.kill();
         rig.eventually(Duration::from_secs(20), "nothing is left", || rig.jobs().is_empty());
+        if round < 8 {
+            early.extend(files(&rig.socket_dir()));
+        }
     }
+    rig.eventually(SOON, "the broker keeps no file more than after eight rounds", || {
+        files(&rig.socket_dir()).is_subset(&early)
+    });
     drop(host);
-    rig.note(format!("{rounds} rounds"));
+    rig.note(format!("{rounds} rounds; {} files at most", early.len()));
+}
+
+/// What lies in a folder and below it.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let below = |path: PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => BTreeSet::from([path]),
+    };
+    entries.flat_map(|entry| below(entry.path())).collect()
 }

@@ -296,6 +296,13 @@ impl Machine {
         seats::take(&self.seats, id, self.dead()).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
     }
 
+    /// Makes another process of this PID namespace a user of the machine: one that reaches a GPU by no library, as a
+    /// static program does. Its seat is freed when the process ends or executes another program. `None`: there is no
+    /// such process, or no seat for it.
+    pub fn let_in(&self, pid: u32) -> Option<usize> {
+        seats::take(&self.seats, ProcessId::of(pid)?, self.dead())
+    }
+
     /// Gives a seat back, with everything it holds.
     pub fn leave_seat(&self, seat: usize) {
         seats::leave(&self.seats, seat);

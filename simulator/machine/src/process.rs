@@ -77,6 +77,15 @@ impl ProcessId {
         }
     }
 
+    /// Another process of the own PID namespace, which holds no lock. `None`: it is gone.
+    pub fn of(pid: u32) -> Option<Self> {
+        let (id, _) = read(pid)?;
+        Some(Self {
+            namespace: own_namespace(),
+            ..id
+        })
+    }
+
     /// Whether both are the same run of the same program, whatever locks it holds: two copies of the driver in one
     /// process hold two.
     pub fn is_same_run(&self, other: &Self) -> bool {

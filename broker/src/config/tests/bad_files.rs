@@ -15,7 +15,7 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 /// What follows `schema = 1`, so that the first line of each is line 2; and what is said after `p.toml, `.
-const BAD: [(&str, &str); 52] = [
+const BAD: [(&str, &str); 56] = [
     ("[rul]", "line 2, column 2: unknown key `rul`; did you mean `rule`?"),
     (
         "[[rules]]",
@@ -196,6 +196,22 @@ const BAD: [(&str, &str); 52] = [
     (
         "[[rule]]\nname = \"a\"\nstrict = \"yes\"",
         "line 4, column 10: invalid type: string \"yes\", expected a boolean",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\nwithout_broker = \"opened\"",
+        "line 4, column 18: rule.without_broker: \"opened\" is not one of open, closed",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\nmatch = { container = \"web\" }\nwithout_broker = \"open\"",
+        "line 5, column 18: rule.without_broker: goes with a match by user or by group alone, or without a match",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\nmatch = { user = \"a\", group = \"b\" }\nwithout_broker = \"open\"",
+        "line 5, column 18: rule.without_broker: goes with a match by user or by group alone, or without a match",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\nmatch = { group = [\"b\", \"guest*\"] }\nwithout_broker = \"closed\"",
+        "line 5, column 18: rule.without_broker: goes with whole names or numbers, without * and ?",
     ),
     (
         "[time]\nsplit = \"group\"",

@@ -198,7 +198,8 @@ mod tests {
         describe(&classes, &parts(false, Path::new(SYSTEM_DIR))).expect("names of devices")
     }
 
-    /// What a file of ours does that a version's published schema and specification do not allow.
+    /// What a file of ours does that a version's published schema and specification do not allow
+    /// (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>, its table of versions).
     #[derive(Default)]
     struct Problems(Vec<&'static str>);
 
@@ -328,6 +329,42 @@ mod tests {
                 let problems = Problems::of(&spec, version).0;
                 assert_eq!(problems.is_empty(), version >= lowest, "{version:?}: {problems:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_version_does_not_know_is_found() {
+        let changes: [(&str, Value, &str); 8] = [
+            ("/kind", json!("partage/share.x"), "a dot in the class before 0.6.0"),
+            ("/devices", json!([]), "no device"),
+            ("/devices/0/name", json!("small_"), "a device's name"),
+            ("/devices/0/limits", json!({}), "an unknown key, or none"),
+            (
+                "/devices/0/containerEdits/mounts/0/type",
+                json!("bind"),
+                "a mount's type before 0.4.0",
+            ),
+            (
+                "/devices/0/containerEdits/additionalGids",
+                json!([1]),
+                "an unknown key, or none",
+            ),
+            (
+                "/devices/0/containerEdits/hooks/0/hookName",
+                json!("createruntime"),
+                "a hook's name",
+            ),
+            (
+                "/devices/0/containerEdits/hooks/0/path",
+                json!("partage"),
+                "a hook's path",
+            ),
+        ];
+        for (place, value, problem) in changes {
+            let mut spec = described(&["small"]);
+            let (above, key) = place.rsplit_once('/').expect("a place");
+            spec.pointer_mut(above).expect("it is there")[key] = value;
+            assert_eq!(Problems::of(&spec, (0, 3)).0, [problem], "{place}");
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Unmanaged {
     pub instead: String,
     /// The loader of this program would complain about our library in the program's own output.
     pub rejects_preload: bool,
+    /// What it starts in its turn, in its own environment, may be followed all the same.
+    pub passes_on: bool,
 }
 
 impl Unmanaged {
@@ -70,6 +72,7 @@ pub fn judge(words: &[String], file: &Path, path: Option<&OsStr>, caller: Caller
                 why: row.why.to_owned(),
                 instead: row.instead.to_owned(),
                 rejects_preload: false,
+                passes_on: false,
             });
         }
         match judge_file(&file, caller) {
@@ -86,6 +89,7 @@ pub fn judge(words: &[String], file: &Path, path: Option<&OsStr>, caller: Caller
                         why: "it starts the program without LD_PRELOAD, so without our library".to_owned(),
                         instead: "put it first: env -i PATH=\"$PATH\" partage run ...".to_owned(),
                         rejects_preload: false,
+                        passes_on: false,
                     });
                 }
                 Behind::Words(next) => words = next,
@@ -108,12 +112,13 @@ enum Step {
 
 fn judge_file(file: &Path, caller: Caller) -> Step {
     let what = file.display().to_string();
-    let unmanaged = |why: String, instead: &str, rejects_preload| {
+    let unmanaged = |why: String, instead: &str, rejects_preload, passes_on| {
         Step::Unmanaged(Unmanaged {
             what: what.clone(),
             why,
             instead: instead.to_owned(),
             rejects_preload,
+            passes_on,
         })
     };
     // An execute-only file cannot be read, but runs; nothing is known against it.
@@ -122,7 +127,7 @@ fn judge_file(file: &Path, caller: Caller) -> Step {
     };
     let is_script = matches!(kind, FileKind::Script(_) | FileKind::Other);
     if !is_script && let Some(why) = gains_privilege(file, caller) {
-        return unmanaged(why, "start it as the user it runs as", false);
+        return unmanaged(why, "start it as the user it runs as", false, false);
     }
     match kind {
         FileKind::Script(line) => {
@@ -141,11 +146,12 @@ fn judge_file(file: &Path, caller: Caller) -> Step {
             format!("the program is {what} and our library is not"),
             "use a 64-bit build",
             true,
+            true,
         ),
         FileKind::Elf { interpreter: None } if is_loader(file) => Step::Program,
         FileKind::Elf { interpreter: None } => {
             let why = "the program is statically linked and loads no library";
-            unmanaged(why.to_owned(), "use a dynamically linked build", false)
+            unmanaged(why.to_owned(), "use a dynamically linked build", false, true)
         }
         FileKind::Elf {
             interpreter: Some(loader),
@@ -153,7 +159,7 @@ fn judge_file(file: &Path, caller: Caller) -> Step {
             let name = loader.rsplit('/').next().unwrap_or(&loader);
             if name.starts_with("ld-musl") {
                 let why = "the program uses musl libc, which no NVIDIA driver supports";
-                return unmanaged(why.to_owned(), "use a glibc build", false);
+                return unmanaged(why.to_owned(), "use a glibc build", false, true);
             }
             Step::Program
         }

@@ -2,6 +2,7 @@
 //! `install --system-preload`: what it puts under the rules, and what it never runs.
 
 use super::host::Host;
+use crate::cases::commands::build_by_musl;
 use crate::client::Client;
 use crate::rig::Rig;
 
@@ -82,8 +83,7 @@ fn no_complaint_is_added(host: &Host<'_>, file: &dyn Fn() -> Option<String>) {
 /// Programs of another C library, and one of none, are among those that are tried; `false`: this machine makes none.
 fn greet_by_musl(host: &Host<'_>, names: [&str; 2]) -> bool {
     let [musl, bare] = names.map(|name| host.rig.dir.join(name));
-    let is_made =
-        crate::cases::commands::greet_by_musl(&musl, &[]) && crate::cases::commands::greet_by_musl(&bare, &["-static"]);
+    let is_made = build_by_musl("hello.c", &musl, &[]) && build_by_musl("hello.c", &bare, &["-static"]);
     if is_made {
         let folder = host.rig.dir.display();
         let copy = format!("mkdir -p /usr/local/bin; install -m 755 {folder}/hello-* /usr/local/bin");

@@ -298,3 +298,24 @@ fn devices_whose_node_is_not_there_cannot_be_reached() {
     std::fs::remove_file(node(&folder.0, 1)).expect("it was there");
     assert_eq!(machine.reachable(), [0, 2]);
 }
+
+#[test]
+fn a_process_without_a_driver_holds_what_was_reserved_for_it_until_it_ends() {
+    let folder = Folder::new("seat-for");
+    let machine = Machine::create(&folder.0, &Spec::new(1, "h200", Some(1 << 30))).expect("made");
+    let mut other = std::process::Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("cat starts");
+    let seat = machine.let_in(other.id()).expect("it runs");
+    machine.reserve(seat, 0, 1 << 20).expect("there is room");
+    let seen = machine.occupants(0);
+    assert_eq!(
+        seen.iter().map(|one| (one.pid, one.used)).collect::<Vec<_>>(),
+        [(other.id(), 1 << 20)]
+    );
+    other.kill().expect("ours");
+    other.wait().expect("ours");
+    assert_eq!((machine.used(0), machine.occupants(0)), (0, vec![]));
+    assert_eq!(machine.let_in(other.id()), None, "it is gone");
+}
