@@ -3,7 +3,7 @@
 //! the next broker is there.
 
 use super::hook::with_timeout;
-use super::podman::{CLASSES, Podman, describe, has_one_gib, stderr};
+use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, stderr};
 use crate::cases::ruled_host::{Host, SOON};
 use crate::cases::tenth;
 use crate::client::Client;
@@ -56,12 +56,10 @@ pub fn broker_away(rig: &Rig) {
             "its limit is its container's"
         );
     }
-    rig.eventually(SOON, "one container is left, with all that entered it", || {
-        let jobs = rig.jobs();
-        jobs.len() == 1 && jobs[0]["clients"].as_array().map_or(0, Vec::len) == count + 1
-    });
+    // One container is left, with all that entered it.
+    jobs_and_clients(rig, 1, count + 1);
     for member in &mut entered {
-        member.expect(&format!("alloc {} a", 768 * MIB), "alloc 2");
+        member.expect(&format!("alloc {} a", 769 * MIB), "alloc 2");
     }
     assert!(rig.truth_allocated() <= GIB, "the driver's own count");
     let mut after = podman.client("small", &[]);

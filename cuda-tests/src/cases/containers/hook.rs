@@ -30,6 +30,8 @@ pub fn with_timeout(rig: &Rig, timeout: &str) {
     change_hooks(rig, |hook| {
         let arguments = hook["args"].as_array_mut().expect("a list");
         arguments.extend([json!("--timeout"), json!(timeout)]);
+        // The runtime's own, in seconds: it is not what is tried here.
+        hook["timeout"] = json!(120);
     });
 }
 

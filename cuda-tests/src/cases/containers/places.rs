@@ -3,26 +3,15 @@
 
 use serde_json::{Value, json};
 
-use super::podman::{CLASSES, Podman, describe, has_one_gib, stderr};
+use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, stderr};
 use crate::cases::ruled_host::{Host, SOON};
 use crate::client::Client;
-use crate::rig::{GIB, Rig};
+use crate::rig::{CONTEXT_BYTES, GIB, Rig};
 
 /// Another uid may use the machine as well, as it may a real one.
 fn open_to_all(rig: &Rig) {
     let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
     machine.open_to_all().expect("opened up");
-}
-
-/// The number of clients of the only job.
-fn clients_of_one_job(rig: &Rig) -> usize {
-    let jobs = rig.jobs();
-    assert_eq!(jobs.len(), 1, "{jobs:?}");
-    clients(&jobs[0])
-}
-
-fn clients(job: &Value) -> usize {
-    job["clients"].as_array().map_or(0, Vec::len)
 }
 
 pub fn another_uid(rig: &Rig) {
@@ -38,11 +27,14 @@ pub fn another_uid(rig: &Rig) {
     other.ready();
     // One limit for both together.
     other.expect(&format!("alloc {} a", GIB / 2 + 512), "alloc 2");
-    assert_eq!(clients_of_one_job(rig), 2);
-    root.expect("free a", "free 0");
+    jobs_and_clients(rig, 1, 2);
     root.kill();
-    rig.eventually(SOON, "the first is gone", || clients_of_one_job(rig) == 1);
-    has_one_gib(&mut other);
+    jobs_and_clients(rig, 1, 1);
+    rig.eventually(SOON, "what the first had is free", || {
+        other.numbers("info").get(1) == Some(&(GIB - CONTEXT_BYTES))
+    });
+    other.expect(&format!("alloc {} all", GIB - CONTEXT_BYTES), "alloc 0");
+    other.expect("alloc 512 more", "alloc 2");
 }
 
 /// A container whose ids are others outside: its root is no root of the host.
@@ -55,8 +47,7 @@ pub fn user_namespace(rig: &Rig) {
     let mapped = ["--uidmap=0:100000:65536", "--gidmap=0:100000:65536"];
     let mut client = podman.client("small", &mapped);
     has_one_gib(&mut client);
-    let jobs = rig.jobs();
-    assert_eq!((jobs.len(), clients(&jobs[0])), (1, 1), "{jobs:?}");
+    let jobs = jobs_and_clients(rig, 1, 1);
     let pid = jobs[0]["pid"].as_u64().expect("a number");
     let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map")).expect("it runs");
     assert!(map.split_whitespace().eq(["0", "100000", "65536"]), "{map}");
@@ -70,8 +61,7 @@ pub fn one_pid_namespace(rig: &Rig) {
     podman.waiting("web", "small", &[]);
     podman.waiting("side", "small", &["--pid=container:web"]);
     assert_eq!(podman.pid_namespace("web"), podman.pid_namespace("side"));
-    let jobs = rig.jobs();
-    assert_eq!(jobs.len(), 2, "{jobs:?}");
+    jobs_and_clients(rig, 2, 0);
     let mut members = ["web", "side"].map(|name| podman.enter(name, &[]));
     for member in &mut members {
         member.ready();
@@ -79,8 +69,9 @@ pub fn one_pid_namespace(rig: &Rig) {
         member.expect(&format!("alloc {room} all"), "alloc 0");
         member.expect("alloc 512 more", "alloc 2");
     }
-    let jobs = rig.jobs();
-    assert!(jobs.len() == 2 && jobs.iter().all(|job| clients(job) == 1), "{jobs:?}");
+    let jobs = jobs_and_clients(rig, 2, 2);
+    let each_has_one = |job: &Value| job["clients"].as_array().is_some_and(|clients| clients.len() == 1);
+    assert!(jobs.iter().all(each_has_one), "{jobs:?}");
     assert!(rig.truth_allocated() <= 2 * GIB, "the driver's own count");
     let [mut web, side] = members;
     drop(side);
@@ -115,8 +106,7 @@ pub fn gpu_one(rig: &Rig) {
         assert!(output.status.success(), "{}", stderr(&output));
         let mut member = podman.enter("web", &[]);
         shows_gpu_one_alone(rig, &mut member);
-        let jobs = rig.jobs();
-        assert_eq!((jobs.len(), clients(&jobs[0])), (1, 1), "{jobs:?}");
+        let jobs = jobs_and_clients(rig, 1, 1);
         let devices = jobs[0]["devices"].as_array().cloned().unwrap_or_default();
         let numbers: Vec<&Value> = devices.iter().map(|device| &device["index"]).collect();
         assert_eq!(numbers, [&json!(1)], "{visible:?}: its job has its GPU alone");

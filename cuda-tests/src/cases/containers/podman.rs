@@ -8,7 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
+
 use crate::artefacts::{built, client};
+use crate::cases::ruled_host::SOON;
 use crate::client::Client;
 use crate::rig::{GIB, Rig};
 
@@ -213,6 +216,18 @@ pub fn describe(rig: &Rig) {
     command.arg(description(rig)).arg("--files").arg(rig.dir.join("files"));
     let output = rig.output(command);
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// Waits until there are so many jobs with so many clients in all, and answers the jobs.
+#[track_caller]
+pub fn jobs_and_clients(rig: &Rig, jobs: usize, clients: usize) -> Vec<Value> {
+    let mut found = Vec::new();
+    rig.eventually(SOON, &format!("{jobs} jobs, {clients} clients"), || {
+        found = rig.jobs();
+        let count = |job: &Value| job["clients"].as_array().map_or(0, Vec::len);
+        found.len() == jobs && found.iter().map(count).sum::<usize>() == clients
+    });
+    found
 }
 
 /// It sees 1 GiB and gets that to the driver's granularity, and not 512 bytes more.
