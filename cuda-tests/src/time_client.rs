@@ -209,7 +209,8 @@ impl Drop for TimeClient {
     }
 }
 
-fn path() -> std::path::PathBuf {
+/// The program, built.
+pub fn path() -> std::path::PathBuf {
     program("time_client", "time_client.c", &["-ldl", "-lpthread"])
 }
 

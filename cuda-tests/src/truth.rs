@@ -142,6 +142,11 @@ impl Sample {
         self.truth.busy_of(pid)[COMPUTE]
     }
 
+    /// Compute time of all processes of a PID namespace since the machine was made.
+    pub fn busy_in_ns(&self, namespace: u64) -> u64 {
+        self.truth.busy_in(namespace)[COMPUTE]
+    }
+
     /// Contexts of a process that live.
     pub fn contexts(&self, pid: u32) -> usize {
         let own = self.truth.seats.iter().filter(|seat| seat.owner.pid == u64::from(pid));
@@ -196,8 +201,17 @@ impl Span {
 
     /// Part of the multiprocessors' work, idle time and switching left out, that a process was given.
     pub fn share_ppm(&self, pid: u32) -> u64 {
+        self.share_of(self.busy_ns(pid))
+    }
+
+    /// The same of all processes of a PID namespace.
+    pub fn share_in_ppm(&self, namespace: u64) -> u64 {
+        self.share_of(self.after.busy_in(namespace)[COMPUTE] - self.before.busy_in(namespace)[COMPUTE])
+    }
+
+    fn share_of(&self, ns: u64) -> u64 {
         let busy = self.after.busy_ns[COMPUTE] - self.before.busy_ns[COMPUTE];
-        (u128::from(self.busy_ns(pid)) * u128::from(WHOLE_PPM) / u128::from(busy.max(1))) as u64
+        (u128::from(ns) * u128::from(WHOLE_PPM) / u128::from(busy.max(1))) as u64
     }
 
     /// Part of the device time in which the multiprocessors did nothing.

@@ -19,7 +19,7 @@ use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
-use crate::host::proc::{ancestors, is_own_helper, login_scope};
+use crate::host::proc::{ancestors, is_own_helper, login_scope, namespace};
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
 use crate::peer::Peer;
@@ -293,6 +293,36 @@ impl StateDriver {
         let job = jobs.into_iter().find(|job| is_held(job).is_some())?;
         // The number was not reused while its group was read.
         self.processes.stat(pid).filter(|stat| stat.id == process).map(|_| job)
+    }
+
+    /// The container's job inside which a process is: by its control group; where it left that or there is none, by its
+    /// parents; and what came by `exec`, whose parent is outside, by the pid namespace. From there nothing is changed.
+    pub(super) fn job_around(&self, process: Process) -> Option<JobId> {
+        self.job_by_cgroup(process)
+            .or_else(|| self.job_by_ancestry(process).filter(|job| self.is_containers(*job)))
+            .or_else(|| self.job_by_pid_namespace(process))
+    }
+
+    fn is_containers(&self, job: JobId) -> bool {
+        let record = self.jobs.get(job);
+        let registration = record.and_then(|record| record.registration.as_ref());
+        registration.is_some_and(|one| one.cgroup.is_some() || !one.container.is_empty())
+    }
+
+    /// A container's job that began in the pid namespace of a process, which is not the broker's.
+    fn job_by_pid_namespace(&self, process: Process) -> Option<JobId> {
+        let theirs = namespace(process.pid).filter(|theirs| Some(theirs) != namespace(std::process::id()).as_ref())?;
+        let begins_there = |job: &JobId| {
+            let first = self.jobs.get(*job).and_then(|record| record.first);
+            first.is_some_and(|first| {
+                let is_it = namespace(first.pid).as_ref() == Some(&theirs);
+                // The number was not reused meanwhile.
+                is_it && self.processes.stat(first.pid).is_some_and(|stat| stat.id == first)
+            })
+        };
+        self.jobs
+            .ids()
+            .find(|job| self.is_containers(*job) && begins_there(job))
     }
 
     /// The job of the process itself, or of the nearest of its parents that has one.

@@ -247,7 +247,7 @@ impl StateDriver {
     }
 
     fn caller(&mut self, peer: &Peer, process: Process) -> Caller {
-        let inside = self.job_by_cgroup(process);
+        let inside = self.job_around(process);
         Caller {
             uid: peer.uid,
             user: self.users.name(peer.uid),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers that misbehave harm no one else: garbage, half messages, strange descriptors, floods.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use partage_broker::host::pidfd::PidFd;
+use partage_broker::state::pages::PagePair;
 use partage_protocol::admin::{Reply, Request};
-use partage_protocol::message::{Ask, ENVIRONMENT_BYTES, Hello, ToClient};
-use partage_protocol::units::GIB;
+use partage_protocol::message::{Ask, ENVIRONMENT_BYTES, Hello, REFUSED_IDENTITY, ToClient};
+use partage_protocol::units::{ClientId, GIB};
 use zerocopy::IntoBytes;
 
 use crate::client::ClientProcess;
@@ -110,6 +111,73 @@ fn another_major_is_refused_with_a_reason() {
         other => panic!("{other:?}"),
     }
     assert!(wire.receive().is_none(), "closed");
+}
+
+/// Both pages of a client, in the order in which it has them: the kernel lets another process of its user open them.
+fn pages_of(pid: u32) -> Vec<OwnedFd> {
+    ["partage-grants", "partage-use"]
+        .into_iter()
+        .filter_map(|name| {
+            let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").flatten();
+            let is_it = |path: &std::path::Path| {
+                std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{name}")))
+            };
+            let path = files.map(|file| file.path()).find(|path| is_it(path))?;
+            Some(
+                std::fs::OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .open(path)
+                    .ok()?
+                    .into(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn another_clients_id_and_another_clients_pages_are_refused() {
+    let rig = Rig::new(1, 16 * GIB);
+    let mut victim = ClientProcess::start(&rig);
+    let job = victim.run_and_attach(r#"{"verb":"run","mem":"8GiB"}"#);
+    let stolen = pages_of(victim.pid());
+    assert_eq!(stolen.len(), 2, "both are found");
+    let lent = || [stolen[0].as_fd(), stolen[1].as_fd()];
+    // This process is a client as well.
+    let wire = Wire::connect(&rig.client_socket()).expect("connected");
+    wire.send(hello().as_bytes(), &[]).expect("sent");
+    let (packet, own) = wire.receive().expect("welcomed");
+    let Ok(ToClient::Welcome(welcome)) = ToClient::decode(&packet) else {
+        panic!("refused");
+    };
+    let others = (1..welcome.client).find(|id| PagePair::take_back(lent(), ClientId(*id)).is_ok());
+    let others = others.expect("the victim came first");
+    let unknown = welcome.client + 1_000;
+    for (client, pages) in [
+        (others, &[][..]),
+        (others, &stolen),
+        (others, &own),
+        (welcome.client, &stolen),
+        (unknown, &stolen),
+        (unknown, &own),
+        (unknown, &[]),
+    ] {
+        let mut hello = hello();
+        hello.client = client;
+        let another = Wire::connect(&rig.client_socket()).expect("connected");
+        let fds: Vec<&OwnedFd> = pages.iter().collect();
+        another.send(hello.as_bytes(), &fds).expect("sent");
+        let (packet, given) = another.receive().expect("answered");
+        match ToClient::decode(&packet) {
+            Ok(ToClient::Refused(refused)) => assert_eq!(refused.code, REFUSED_IDENTITY, "{client}"),
+            other => panic!("{client} with {} pages: {other:?}", pages.len()),
+        }
+        assert!(given.is_empty() && another.receive().is_none(), "{client}: closed");
+    }
+    // Neither of the two lost anything by it.
+    assert_eq!(victim.call(&format!("reserve 0 {GIB}")), "ok");
+    assert_eq!(rig.job(&job).devices[0].used_bytes, GIB);
+    assert_eq!(rig.job(&job).clients.len(), 1);
 }
 
 #[test]

@@ -5,9 +5,10 @@
 //! folder, and all processes go with a pid namespace.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::Case;
+use super::containers::podman::{CONF, add, stderr};
 use crate::artefacts::{built, client};
 use crate::client::Client;
 use crate::rig::{CONTEXT_BYTES, MIB, Rig};
@@ -43,10 +44,6 @@ const AS_USER: &str = r#"set -e
     store=$1/home/store; run=$1/run/podman; shift 2
     podman --root "$store" --runroot "$run" --storage-driver vfs run "$@""#;
 
-const CONF: &str = "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \"nproc=4096:4096\"]\nnetns = \"none\"\n\
-                    log_driver = \"none\"\n[engine]\nruntime = \"runc\"\nevents_logger = \"none\"\n\
-                    cgroup_manager = \"cgroupfs\"\n";
-
 /// What a user's `podman run` is started with.
 struct Tenant<'a>(&'a Rig);
 
@@ -81,7 +78,7 @@ fn one_of_two(rig: &Rig) {
     let tenant = Tenant(rig);
     let probe = rig.output(tenant.run(&["--rm", "--rootfs", &rootfs, "/bin/true"]));
     if !probe.status.success() {
-        let said = String::from_utf8_lossy(&probe.stderr).into_owned();
+        let said = stderr(&probe);
         let why = said.lines().last().unwrap_or("podman is missing").to_owned();
         rig.note(format!("skipped: this machine runs no containers without root ({why})"));
         return;
@@ -130,25 +127,17 @@ fn one_of_two(rig: &Rig) {
     }
 }
 
-/// A root folder of two programs and what they load.
+/// A root folder of two programs and what they load, which is the user's.
 fn make_root(rig: &Rig, root: &Path) {
-    let script = r#"set -e
-        root=$1; shift
-        mkdir -p "$root/bin" "$root/etc" "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root/run" "$root/usr/lib"
-        for program in "$@"; do
-            cp -L "$program" "$root/bin/"
-            for library in $(ldd "$program" | grep -o '/[^ ]*'); do
-                mkdir -p "$root${library%/*}"; cp -nL "$library" "$root$library" || true
-            done
-        done; chown -R 60001:60001 "$root""#;
-    let mut command = rig.command("sh");
-    command
-        .args(["-c", script, "sh"])
-        .arg(root)
-        .arg("/bin/true")
-        .arg(client());
-    let libraries = ["libpartage.so", "libpartage_sim_cuda.so", "libpartage_sim_nvml.so"];
-    command.args(libraries.map(built)).stdout(Stdio::null());
-    let output = rig.output(command);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    add(rig, root, Path::new("/bin/true"));
+    add(rig, root, &client());
+    for library in ["libpartage.so", "libpartage_sim_cuda.so", "libpartage_sim_nvml.so"] {
+        add(rig, root, &built(library));
+    }
+    let given = rig.output({
+        let mut command = rig.command("chown");
+        command.args(["-R", "60001:60001"]).arg(root);
+        command
+    });
+    assert!(given.status.success(), "{}", stderr(&given));
 }

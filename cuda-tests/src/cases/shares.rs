@@ -10,7 +10,7 @@ use partage_protocol::gate::{LANES, Lane, MEASURED, OPEN, TimePage, TimePages, U
 use partage_protocol::page::ClientFile;
 
 mod caps;
-mod measure;
+pub(super) mod measure;
 mod users;
 
 use caps::{caps, deep_caps, first_launches, live, processes};

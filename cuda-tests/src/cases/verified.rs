@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Case;
 use super::commands::build_by_musl;
-use super::containers::{CLASSES, Podman, describe};
+use super::containers::podman::{CLASSES, Podman, describe};
 use super::ruled_host::Host;
 use crate::artefacts::{built, program};
 use crate::rig::{GIB, Rig};
@@ -203,7 +203,7 @@ fn podman(rig: &Rig) {
     let _host = Host::start(rig, CLASSES);
     describe(rig);
     let wrapper = |device: &[&str]| {
-        let (machine, root) = (podman.machine(), podman.rootfs());
+        let (machine, root) = (podman.machine(None), podman.rootfs());
         let mut words = vec!["run", "--rm", "-e=PARTAGE_SOCKET_DIR=/run/partage"];
         words.extend(machine.iter().map(String::as_str).chain(device.iter().copied()));
         words.extend(["--rootfs", &root]);

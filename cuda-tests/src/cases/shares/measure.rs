@@ -3,7 +3,7 @@
 
 use crate::rig::Rig;
 use crate::time_client::TimeClient;
-use crate::truth::Truth;
+use crate::truth::{Span, Truth};
 
 pub const MILLISECOND: u64 = 1_000_000;
 
@@ -42,17 +42,28 @@ pub fn holds(is_so: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 #[track_caller]
 pub fn judge(rig: &Rig, truth: &Truth, pids: &[u32], expected: &[u64], unit_ns: u64, tolerance: u64) {
     truth.judge(rig, 0, WINDOW, pids, |span| {
-        let unit = unit_ns * 1_000_000 / span.elapsed_ns;
-        for (pid, expected) in pids.iter().zip(expected) {
-            let found = span.share_ppm(*pid);
-            holds(found.abs_diff(*expected) <= tolerance + unit, || {
-                format!("{found} ppm, expected {expected} ± {tolerance} and a unit of {unit}")
-            })?;
-        }
-        // Saturating jobs leave little idle, whatever is closed.
-        let lost = span.idle_ppm() + span.switching_ppm();
-        holds(lost <= 10 * POINT, || format!("{lost} ppm idle or switching"))
+        let found: Vec<u64> = pids.iter().map(|pid| span.share_ppm(*pid)).collect();
+        are_as_expected(span, &found, expected, unit_ns, tolerance)
     });
+}
+
+/// The shares of a window are as expected, and little of it was lost.
+pub fn are_as_expected(
+    span: &Span,
+    found: &[u64],
+    expected: &[u64],
+    unit_ns: u64,
+    tolerance: u64,
+) -> Result<(), String> {
+    let unit = unit_ns * 1_000_000 / span.elapsed_ns;
+    for (found, expected) in found.iter().zip(expected) {
+        holds(found.abs_diff(*expected) <= tolerance + unit, || {
+            format!("{found} ppm, expected {expected} ± {tolerance} and a unit of {unit}")
+        })?;
+    }
+    // Saturating jobs leave little idle, whatever is closed.
+    let lost = span.idle_ppm() + span.switching_ppm();
+    holds(lost <= 10 * POINT, || format!("{lost} ppm idle or switching"))
 }
 
 pub fn shares(rig: &Rig, jobs: &[(&[&str], &str)], expected: &[u64], unit_ns: u64, tolerance: u64) {

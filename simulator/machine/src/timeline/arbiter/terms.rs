@@ -164,9 +164,18 @@ impl DeviceTruth {
     /// Nanoseconds of device time each engine worked for a process, over its contexts, also those that ended as far as
     /// they are remembered.
     pub fn busy_of(&self, pid: u32) -> [u64; ENGINES] {
+        self.busy_where(|owner| owner.pid == u64::from(pid))
+    }
+
+    /// The same for all processes of a PID namespace: each of two containers has a process 1.
+    pub fn busy_in(&self, namespace: u64) -> [u64; ENGINES] {
+        self.busy_where(|owner| owner.namespace == namespace)
+    }
+
+    fn busy_where(&self, is_meant: impl Fn(&Owner) -> bool) -> [u64; ENGINES] {
         let living = self.seats.iter().map(|seat| (seat.owner, seat.busy_ns));
         let ended = self.departed.iter().map(|seat| (seat.owner, seat.busy_ns));
-        let own = living.chain(ended).filter(|(owner, _)| owner.pid == u64::from(pid));
+        let own = living.chain(ended).filter(|(owner, _)| is_meant(owner));
         own.fold([0; ENGINES], |sum, (_, busy)| {
             std::array::from_fn(|engine| sum[engine] + busy[engine])
         })
