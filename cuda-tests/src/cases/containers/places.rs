@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, stderr};
+use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, leaving, stderr};
 use crate::cases::ruled_host::{Host, SOON};
 use crate::client::Client;
 use crate::rig::{CONTEXT_BYTES, GIB, Rig};
@@ -45,12 +45,34 @@ pub fn user_namespace(rig: &Rig) {
     open_to_all(rig);
     podman.give_root_to(100_000);
     let mapped = ["--uidmap=0:100000:65536", "--gidmap=0:100000:65536"];
-    let mut client = podman.client("small", &mapped);
+    // Nor may it write the control groups of the host, where they are open to root.
+    let open = [
+        "-i",
+        "--rm",
+        "--name=web",
+        "--cgroupns=host",
+        "-v=/sys/fs/cgroup:/sys/fs/cgroup:rw",
+    ];
+    let program = leaving(&["/bin/client", "dlopen"]);
+    let mut client = Client::start(podman.run("small", &[&open[..], &mapped].concat(), &program));
+    assert_eq!(client.answer(), "moved 0");
     has_one_gib(&mut client);
     let jobs = jobs_and_clients(rig, 1, 1);
     let pid = jobs[0]["pid"].as_u64().expect("a number");
     let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map")).expect("it runs");
     assert!(map.split_whitespace().eq(["0", "100000", "65536"]), "{map}");
+    let words = [
+        "exec",
+        "web",
+        "/bin/partage",
+        "--socket-dir",
+        "/run/partage",
+        "set",
+        "j1",
+        "mem=none",
+    ];
+    let output = podman.output(&words);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }
 
 /// Two containers that share a pid namespace, as those of a pod may.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What root in a container may try to have more than its container was given: it is refused, or seen.
 
-use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, stderr};
+use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, leaving, stderr};
 use crate::cases::ruled_host::Host;
 use crate::client::Client;
 use crate::rig::{GIB, Rig};
@@ -58,16 +58,6 @@ pub fn claims(rig: &Rig) {
     let mut member = podman.enter("web", &["--privileged", &stolen]);
     has_one_gib(&mut member);
     jobs_and_clients(rig, 3, 2);
-}
-
-/// Leaves each control group that lets it, and becomes another program. What is no file of the kernel's is not written.
-const LEAVES: &str = "for group in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/cgroup.procs; do \
-                      [ -e $group ] && echo $$ > $group && moved=1; done 2>/dev/null; \
-                      echo moved ${moved:-0}; exec \"$@\"";
-
-/// The words of a program that leaves its control groups first.
-fn leaving<'a>(program: &[&'a str]) -> Vec<&'a str> {
-    [&["/bin/sh", "-c", LEAVES, "sh"], program].concat()
 }
 
 pub fn group(rig: &Rig) {
