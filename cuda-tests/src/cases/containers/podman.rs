@@ -199,7 +199,6 @@ impl<'a> Podman<'a> {
     }
 }
 
-<<<<<<< HEAD
 /// Copies a program and the libraries that it names into a root folder.
 pub fn add(rig: &Rig, root: &Path, program: &Path) {
     let script = r#"set -e
@@ -212,7 +211,8 @@ pub fn add(rig: &Rig, root: &Path, program: &Path) {
     command.args(["-c", script, "sh"]).arg(root).arg(program);
     let output = rig.output(command);
     assert!(output.status.success(), "{}", stderr(&output));
-=======
+}
+
 /// Leaves each control group that lets it, and becomes another program. What is no file of the kernel's is not written.
 const LEAVES: &str = "for group in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/cgroup.procs; do \
                       [ -e $group ] && echo $$ > $group && moved=1; done 2>/dev/null; \
@@ -221,7 +221,6 @@ const LEAVES: &str = "for group in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/
 /// The words of a program that leaves its control groups first.
 pub fn leaving<'a>(program: &[&'a str]) -> Vec<&'a str> {
     [&["/bin/sh", "-c", LEAVES, "sh"], program].concat()
->>>>>>> w-a
 }
 
 /// What a command wrote to standard error.
