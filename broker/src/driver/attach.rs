@@ -270,8 +270,8 @@ impl StateDriver {
         }
     }
 
-    /// The job of a process: the one that owns the nearest control group that it is in, else the one by its parents, else
-    /// the container's in whose pid namespace it is.
+    /// The job of a process: the one that owns the nearest control group that it is in, else the one by its parents,
+    /// else the container's in whose pid namespace it is.
     pub(super) fn job_by_kernel(&self, process: Process) -> Option<JobId> {
         self.job_by_cgroup(process)
             .or_else(|| self.job_by_ancestry(process))
