@@ -270,37 +270,52 @@ impl StateDriver {
         }
     }
 
-    /// The job of a process: the one that owns the nearest control group that it is in, else the one by its parents.
+    /// The job of a process: the one that owns the nearest control group that it is in, else the one by its parents,
+    /// else the container's in whose pid namespace it is.
     pub(super) fn job_by_kernel(&self, process: Process) -> Option<JobId> {
-        self.job_by_cgroup(process).or_else(|| self.job_by_ancestry(process))
+        self.job_by_cgroup(process)
+            .or_else(|| self.job_by_ancestry(process))
+            .or_else(|| self.job_by_pid_namespace(process))
     }
 
-    /// The job that owns the nearest control group that a process is in. A group that a user registered holds that
-    /// user's processes alone, and those of the user's namespaces.
+    /// The job that owns the nearest control group that a process is in.
     pub(super) fn job_by_cgroup(&self, process: Process) -> Option<JobId> {
         if !self.jobs.own_cgroups() {
             return None;
         }
-        let pid = process.pid;
-        let jobs = self.jobs.of_cgroups(&self.processes.cgroups(pid));
-        let is_held = |job: &JobId| {
-            let record = self.jobs.get(*job)?;
-            let is_by_root = record.registration.as_ref()?.is_by_root;
-            let is_users =
-                || self.processes.uid(pid) == Some(record.uid) || self.processes.is_in_namespace_of(pid, record.uid);
-            (is_by_root || is_users()).then_some(())
-        };
-        let job = jobs.into_iter().find(|job| is_held(job).is_some())?;
+        let jobs = self.jobs.of_cgroups(&self.processes.cgroups(process.pid));
+        let job = jobs.into_iter().find(|job| self.may_hold(*job, process.pid))?;
         // The number was not reused while its group was read.
-        self.processes.stat(pid).filter(|stat| stat.id == process).map(|_| job)
+        self.processes
+            .stat(process.pid)
+            .filter(|stat| stat.id == process)
+            .map(|_| job)
     }
 
-    /// The container's job inside which a process is: by its control group; where it left that or there is none, by its
-    /// parents; and what came by `exec`, whose parent is outside, by the pid namespace. From there nothing is changed.
-    pub(super) fn job_around(&self, process: Process) -> Option<JobId> {
-        self.job_by_cgroup(process)
-            .or_else(|| self.job_by_ancestry(process).filter(|job| self.is_containers(*job)))
-            .or_else(|| self.job_by_pid_namespace(process))
+    /// May a registered job hold this process by its group or namespace? What a user registered holds that user's
+    /// processes alone, and those of the user's namespaces.
+    fn may_hold(&self, job: JobId, pid: u32) -> bool {
+        let Some(record) = self.jobs.get(job) else { return false };
+        let Some(registration) = &record.registration else {
+            return false;
+        };
+        registration.is_by_root
+            || self.processes.uid(pid) == Some(record.uid)
+            || self.processes.is_in_namespace_of(pid, record.uid)
+    }
+
+    /// The first container's job that began in the pid namespace of a process, which is not the broker's: what came by
+    /// `exec` has its parent outside, and may have left the control group or found none.
+    fn job_by_pid_namespace(&self, process: Process) -> Option<JobId> {
+        let theirs = namespace(process.pid).filter(|theirs| Some(theirs) != namespace(std::process::id()).as_ref())?;
+        let is_now = |process: Process| self.processes.stat(process.pid).is_some_and(|stat| stat.id == process);
+        let begins_there = |job: &JobId| {
+            let first = self.jobs.get(*job).and_then(|record| record.first);
+            first.is_some_and(|first| namespace(first.pid).as_ref() == Some(&theirs) && is_now(first))
+        };
+        let mut jobs = self.jobs.ids().filter(|job| self.is_containers(*job));
+        jobs.find(|job| self.may_hold(*job, process.pid) && begins_there(job))
+            .filter(|_| is_now(process))
     }
 
     fn is_containers(&self, job: JobId) -> bool {
@@ -309,20 +324,12 @@ impl StateDriver {
         registration.is_some_and(|one| one.cgroup.is_some() || !one.container.is_empty())
     }
 
-    /// A container's job that began in the pid namespace of a process, which is not the broker's.
-    fn job_by_pid_namespace(&self, process: Process) -> Option<JobId> {
-        let theirs = namespace(process.pid).filter(|theirs| Some(theirs) != namespace(std::process::id()).as_ref())?;
-        let begins_there = |job: &JobId| {
-            let first = self.jobs.get(*job).and_then(|record| record.first);
-            first.is_some_and(|first| {
-                let is_it = namespace(first.pid).as_ref() == Some(&theirs);
-                // The number was not reused meanwhile.
-                is_it && self.processes.stat(first.pid).is_some_and(|stat| stat.id == first)
-            })
-        };
-        self.jobs
-            .ids()
-            .find(|job| self.is_containers(*job) && begins_there(job))
+    /// The container's job inside which a process is, wherever its control group is by now. From there nothing is
+    /// changed.
+    pub(super) fn job_around(&self, process: Process) -> Option<JobId> {
+        self.job_by_cgroup(process)
+            .or_else(|| self.job_by_ancestry(process).filter(|job| self.is_containers(*job)))
+            .or_else(|| self.job_by_pid_namespace(process))
     }
 
     /// The job of the process itself, or of the nearest of its parents that has one.

@@ -62,7 +62,7 @@ pub fn cases() -> Vec<Case> {
             tenant::claims,
         ),
         simulated(
-            "containers::who_leaves_its_control_group_stays_or_is_shown",
+            "containers::who_leaves_its_control_group_stays_in_its_job",
             tenant::group,
         ),
         simulated(

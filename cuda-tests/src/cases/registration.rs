@@ -39,6 +39,7 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(WHY),
         Case::new("registration::nobody_registers_from_inside", inside).simulated(WHY),
+        Case::new("registration::who_enters_a_pid_namespace_is_of_its_job", namespace).simulated(WHY),
         Case::new("registration::killed_at_any_step_nothing_leaks", killed).simulated(WHY),
     ]
 }
@@ -113,6 +114,41 @@ fn entering(rig: &Rig) {
     first.kill();
     rig.eventually(SOON, "the job is over", || rig.jobs().is_empty());
     assert_eq!(rig.truth_allocated(), 0);
+}
+
+/// A container without a control group of its own, which a process enters from outside.
+fn namespace(rig: &Rig) {
+    let apart = ["unshare", "--pid", "--fork", "--kill-child"];
+    let inside = |words: &[&str], command| wrapped(&[&apart, words].concat(), command);
+    if !rig.output(inside(&[], rig.command("true"))).status.success() {
+        return rig.note("skipped: unshare --pid is not allowed here");
+    }
+    let _host = Host::start(rig, NO_RULE);
+    let mut command = inside(&[], rig.command("sleep"));
+    let mut outer = command.arg("600").spawn().expect("it starts");
+    let children = format!("/proc/{0}/task/{0}/children", outer.id());
+    let mut first = String::new();
+    rig.eventually(SOON, "the first process is there", || {
+        first = std::fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+        !first.is_empty()
+    });
+    let (code, said) = register(rig, &first, &["--container", ID, "-m", "1GiB", "-g", "0"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(rig.jobs()[0]["container"]["cgroup"], Value::Null, "{:?}", rig.jobs());
+    let enter = ["nsenter", "--target", &first, "--pid"];
+    let mut member = Client::start(wrapped(&enter, bare(rig, &[("PARTAGE_MEM_BYTES", "8589934592")])));
+    member.ready();
+    assert_eq!(member.numbers("info").get(2), Some(&GIB));
+    member.expect(&format!("alloc {GIB} a"), "alloc 2");
+    let jobs = rig.jobs();
+    assert!(
+        jobs.len() == 1 && jobs[0]["clients"].as_array().is_some_and(|clients| clients.len() == 1),
+        "{jobs:?}"
+    );
+    member.kill();
+    let _ = outer.kill();
+    let _ = outer.wait();
+    rig.eventually(SOON, "the job is over", || rig.jobs().is_empty());
 }
 
 fn unmanaged(rig: &Rig) {
