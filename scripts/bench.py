@@ -217,8 +217,8 @@ def saves(work):
             again.communicate()
         for what, all_of_it in took.items():
             what = {"checkpoint": "checkpoint --stop", "restore": "restore until its first step"}[what]
-            more = f", {on_disk / 2**20:.0f} MiB on disk" if what.startswith("c") else ""
-            add(f"{what}, {mebibytes} MiB{more}", "", f"{statistics.median(all_of_it) * 1000:.0f} ms", "")
+            more = f"{on_disk / 2**20:.0f} MiB on disk" if what.startswith("c") else ""
+            add(f"{what}, {mebibytes} MiB", "", f"{statistics.median(all_of_it) * 1000:.0f} ms", more)
 
 
 def host_with(rules, folder):

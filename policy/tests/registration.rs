@@ -391,3 +391,21 @@ fn a_process_of_another_uid_and_environment_is_of_the_job_that_owns_its_group() 
             .any(|command| matches!(command.action, Action::Welcome { job, .. } if job == id))
     );
 }
+
+#[test]
+fn root_that_owns_nothing_looks_and_changes_nothing() {
+    let mut host = Host::new(&[16]);
+    let (id, _) = host.admitted(0, mem("1GiB"));
+    let somewhere = Caller {
+        is_admin: false,
+        owns: false,
+        ..caller(0)
+    };
+    let target = query(&id.to_string());
+    let refused = host.policy.resolve(&target, &somewhere, Access::Change);
+    let refused = refused.expect_err("it may be root in any container");
+    assert_eq!(refused.code, ErrorCode::NotAllowed);
+    assert!(refused.message.contains("belongs to"), "{}", refused.message);
+    assert_eq!(host.policy.resolve(&target, &somewhere, Access::Look), Ok(id));
+    assert_eq!(host.policy.resolve(&target, &caller(0), Access::Change), Ok(id));
+}

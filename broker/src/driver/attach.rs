@@ -324,14 +324,6 @@ impl StateDriver {
         registration.is_some_and(|one| one.cgroup.is_some() || !one.container.is_empty())
     }
 
-    /// The container's job inside which a process is, wherever its control group is by now. From there nothing is
-    /// changed.
-    pub(super) fn job_around(&self, process: Process) -> Option<JobId> {
-        self.job_by_cgroup(process)
-            .or_else(|| self.job_by_ancestry(process).filter(|job| self.is_containers(*job)))
-            .or_else(|| self.job_by_pid_namespace(process))
-    }
-
     /// The job of the process itself, or of the nearest of its parents that has one.
     fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
         let job_of = |process: &Process| {

@@ -247,11 +247,16 @@ impl StateDriver {
     }
 
     fn caller(&mut self, peer: &Peer, process: Process) -> Caller {
-        let inside = self.job_around(process);
+        let inside = self.job_by_cgroup(process);
+        // Of one that is ending the kernel may have told other control groups than it was in.
+        let lives = self.processes.stat(process.pid);
+        let lives = lives.is_some_and(|stat| stat.id == process && !stat.is_exiting);
+        let is_managed = self.directory.kind() == Kind::Managed;
         Caller {
             uid: peer.uid,
             user: self.users.name(peer.uid),
-            is_admin: peer.is_admin && inside.is_none(),
+            is_admin: peer.is_admin && inside.is_none() && lives,
+            owns: lives && (peer.uid != 0 || peer.is_admin || !is_managed),
             process,
             inside,
         }
@@ -339,7 +344,7 @@ impl StateDriver {
     fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
         let events = self.events.iter();
         // Whoever is in a container has no user's eyes outside it.
-        let own = caller.inside.map_or(Some(caller.uid), |_| None);
+        let own = Some(caller.uid).filter(|_| caller.inside.is_none());
         let packets = events
             .flat_map(|event| event.packets(own, caller.is_admin))
             .cloned()
@@ -356,7 +361,8 @@ impl StateDriver {
     /// An administrator; of a private broker, its user.
     pub(super) fn may_administer(&self, caller: &Caller) -> bool {
         let me = nix::unistd::geteuid().as_raw();
-        caller.is_admin || self.directory.kind() == Kind::Private && caller.uid == me && caller.inside.is_none()
+        caller.is_admin
+            || self.directory.kind() == Kind::Private && caller.uid == me && caller.owns && caller.inside.is_none()
     }
 
     fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {

@@ -64,7 +64,11 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let procs = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
-        for pid in procs.lines().filter_map(|pid| pid.parse::<i32>().ok()) {
+        for pid in procs
+            .lines()
+            .filter_map(|pid| pid.parse::<i32>().ok())
+            .filter(|pid| *pid > 0)
+        {
             // SAFETY: only this case's processes are in its group.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }

@@ -223,8 +223,8 @@ fn podman(rig: &Rig) {
     );
     let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
     assert!(text("limit_from").contains("class small"), "{said}");
-    assert!(text("place").starts_with("a container of podman ("), "{said}");
-    let words = ["in a container of podman (", "not in the program"];
+    assert!(text("place").starts_with("a container of podman"), "{said}");
+    let words = ["in a container of podman", "not in the program"];
     holds_not(rig, &wrapper(&[]), &words);
 }
 

@@ -61,7 +61,8 @@ impl Policy {
                 return Err(error(ErrorCode::Ambiguous, message, "name one by its id"));
             }
         };
-        if access == Access::Change && (caller.inside.is_some() || !may_see(job, caller)) {
+        let is_its_own = caller.inside.is_none() && may_see(job, caller) && (caller.is_admin || caller.owns);
+        if access == Access::Change && !is_its_own {
             if let Some(inside) = caller.inside {
                 return Err(error(
                     ErrorCode::NotAllowed,
@@ -70,11 +71,12 @@ impl Policy {
                 ));
             }
             let message = format!("{} belongs to {}", job.id(), job.record.user);
-            return Err(error(
-                ErrorCode::NotAllowed,
-                message,
-                "ask its owner or an administrator",
-            ));
+            let hint = match may_see(job, caller) {
+                // Root, without the socket that root of the host has.
+                true => "change it outside the container, where admin.sock of the broker's folder is",
+                false => "ask its owner or an administrator",
+            };
+            return Err(error(ErrorCode::NotAllowed, message, hint));
         }
         Ok(job.id())
     }
@@ -194,7 +196,7 @@ fn is_user(job: &Job, user: &str) -> bool {
     job.record.user == user || user.parse() == Ok(job.record.uid)
 }
 
-/// May the caller see the job's name and command, and change it? Whoever is in a container sees that container's job,
+/// May the caller see the job's name and command? Whoever is in a container sees that container's job,
 /// whatever its uid is: root in one is not root of the host.
 pub(crate) fn may_see(job: &Job, caller: &Caller) -> bool {
     match caller.inside {

@@ -98,6 +98,7 @@ pub fn caller(uid: u32) -> Caller {
         user,
         is_admin: uid == 0,
         process: Process { pid: 0, start: 0 },
+        owns: true,
         inside: None,
     }
 }

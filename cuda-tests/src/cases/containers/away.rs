@@ -2,8 +2,7 @@
 //! Containers while the broker is away: none starts, what enters one gets no memory, and all are under their limit when
 //! the next broker is there.
 
-use super::hook::with_timeout;
-use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, stderr};
+use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, stderr, with_timeout};
 use crate::cases::ruled_host::{Host, SOON};
 use crate::cases::tenth;
 use crate::client::Client;
@@ -41,7 +40,10 @@ pub fn broker_away(rig: &Rig) {
         entered.push(member);
         let output = rig.output(podman.run("small", &["--rm"], &["/bin/client", "dlopen"]));
         let said = stderr(&output);
-        assert!(!output.status.success() && said.contains("no broker answers"), "{said}");
+        assert!(
+            !output.status.success() && said.contains("the container does not start: "),
+            "{said}"
+        );
         before.expect(&format!("alloc {GIB} b"), "alloc 2");
         assert_eq!(held(rig), at_first, "nobody has got anything meanwhile");
     }
@@ -62,6 +64,7 @@ pub fn broker_away(rig: &Rig) {
         member.expect(&format!("alloc {} a", 769 * MIB), "alloc 2");
     }
     assert!(rig.truth_allocated() <= GIB, "the driver's own count");
+    describe(rig);
     let mut after = podman.client("small", &[]);
     has_one_gib(&mut after);
     let unmanaged = rig.json(&["ps"])["unmanaged"].clone();

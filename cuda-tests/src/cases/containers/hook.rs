@@ -5,35 +5,14 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::podman::{Podman, describe, description, stderr};
+use super::podman::{Podman, change_hooks, describe, stderr, with_timeout};
 use crate::cases::ruled_host::{Host, SOON};
 use crate::rig::Rig;
 
 /// All of a GPU: while anything is left of one such container, there is no room for the next.
 const WHOLE: &str = "schema = 1\n[class.whole]\nmem = \"16GiB\"\n";
-
-/// Changes the hook of each class in the description.
-pub fn change_hooks(rig: &Rig, change: impl Fn(&mut Value)) {
-    let path = description(rig);
-    let text = std::fs::read_to_string(&path).expect("just written");
-    let mut described: Value = serde_json::from_str(&text).expect("JSON");
-    for device in described["devices"].as_array_mut().into_iter().flatten() {
-        change(&mut device["containerEdits"]["hooks"][0]);
-    }
-    std::fs::write(&path, described.to_string()).expect("writable");
-}
-
-/// The hook gives up after this time.
-pub fn with_timeout(rig: &Rig, timeout: &str) {
-    change_hooks(rig, |hook| {
-        let arguments = hook["args"].as_array_mut().expect("a list");
-        arguments.extend([json!("--timeout"), json!(timeout)]);
-        // The runtime's own, in seconds: it is not what is tried here.
-        hook["timeout"] = json!(120);
-    });
-}
 
 /// Puts a shell's script in the hook's place; its `"$@"` is the hook.
 fn wrap(rig: &Rig, script: &str) {
@@ -97,7 +76,7 @@ pub fn no_broker(rig: &Rig) {
     let Some(podman) = Podman::start(rig) else { return };
     let host = Host::start(rig, WHOLE);
     describe(rig);
-    with_timeout(rig, "500ms");
+    with_timeout(rig, "3s");
     let marked = Marked::new(rig);
     drop(host);
     let sentence = "the container does not start: no broker answers at ";

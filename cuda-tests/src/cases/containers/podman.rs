@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::artefacts::{built, client};
 use crate::cases::ruled_host::SOON;
@@ -233,12 +233,37 @@ pub fn description(rig: &Rig) -> PathBuf {
     rig.dir.join("cdi/partage.json")
 }
 
-/// Writes the description for this rig's broker.
+/// Changes the hook of each class in the description.
+pub fn change_hooks(rig: &Rig, change: impl Fn(&mut Value)) {
+    let path = description(rig);
+    let text = std::fs::read_to_string(&path).expect("just written");
+    let mut described: Value = serde_json::from_str(&text).expect("JSON");
+    for device in described["devices"].as_array_mut().into_iter().flatten() {
+        change(&mut device["containerEdits"]["hooks"][0]);
+    }
+    std::fs::write(&path, described.to_string()).expect("writable");
+}
+
+/// The hook gives up after this time.
+pub fn with_timeout(rig: &Rig, timeout: &str) {
+    change_hooks(rig, |hook| {
+        let arguments = hook["args"].as_array_mut().expect("a list");
+        if let Some(at) = arguments.iter().position(|word| word == "--timeout") {
+            arguments.drain(at..at + 2);
+        }
+        arguments.extend([json!("--timeout"), json!(timeout)]);
+        // The runtime's own, in seconds: it is not what is tried here.
+        hook["timeout"] = json!(120);
+    });
+}
+
+/// Writes the description for this rig's broker. Its hook is patient: this machine is late by seconds at times.
 pub fn describe(rig: &Rig) {
     let mut command = rig.partage(&["cdi", "generate", "--output"]);
     command.arg(description(rig)).arg("--files").arg(rig.dir.join("files"));
     let output = rig.output(command);
     assert!(output.status.success(), "{}", stderr(&output));
+    with_timeout(rig, "60s");
 }
 
 /// Waits until there are so many jobs with so many clients in all, and answers the jobs.

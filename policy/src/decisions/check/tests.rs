@@ -54,17 +54,22 @@ impl Machine for OneClient {
     }
 }
 
+fn alice(process: Process) -> Caller {
+    Caller {
+        uid: 1,
+        user: "alice".into(),
+        is_admin: false,
+        owns: true,
+        process,
+        inside: None,
+    }
+}
+
 /// A device of 16 GiB with a job of 4 GiB and 30 % of the time, and its client.
 fn host() -> (Policy, OneClient) {
     let (mut policy, machine) = (Policy::new(Config::default()), OneClient::default());
     let process = Process { pid: 5, start: 5 };
-    let caller = Caller {
-        uid: 1,
-        user: "alice".into(),
-        is_admin: false,
-        process,
-        inside: None,
-    };
+    let caller = alice(process);
     let seen = DeviceSeen {
         uuid: DEVICE,
         index: 0,
