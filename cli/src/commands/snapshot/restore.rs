@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
 use partage_protocol::size::parse_duration;
@@ -26,8 +28,14 @@ use crate::show::report::Report;
 /// The caller may not run CRIU, whatever else `restore` answers.
 const NO_RIGHT: u8 = 3;
 
+/// The processes could not be restored.
+const FAILED: u8 = 125;
+
 /// How the listener ends a job that could not come back.
 const KILLED: u8 = 128 + libc::SIGKILL as u8;
+
+/// For how long a job may be about to end by itself when the broker says that it does not come back.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// `partage restore`.
 pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u8> {
@@ -67,7 +75,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
             let mut code = [1];
             // Without a word it was killed.
             let is_said = std::fs::File::from(hears).read_exact(&mut code).is_ok();
-            Ok(if is_said { code[0] } else { 125 })
+            Ok(if is_said { code[0] } else { FAILED })
         }
         Err(error) => Err(Failure::new(
             Kind::Failed,
@@ -257,6 +265,10 @@ impl Listener {
                     break 0;
                 }
                 Ok(Reply::Error(error)) => {
+                    // It came back, and ended before this was answered: its first process has the code.
+                    if let Some(code) = self.code_of_its_own() {
+                        break code;
+                    }
                     let failure = Failure::from(error);
                     self.report.failure(&failure);
                     let code = failure.exit_code(true);
@@ -269,7 +281,7 @@ impl Listener {
                 // Another broker goes on with it.
                 Err(_) => match self.ask_the_next(&job) {
                     Some(connection) => self.connection = connection,
-                    None => break 125,
+                    None => break FAILED,
                 },
             }
         };
@@ -277,6 +289,22 @@ impl Listener {
             // Nobody may be there to hear it.
             let _ = std::fs::File::from(says).write_all(&[code]);
         }
+    }
+
+    /// The code for a job whose first process ends while it is looked at; that of one that is suspended does not.
+    fn code_of_its_own(&self) -> Option<u8> {
+        let until = Instant::now() + ENDING;
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while Instant::now() < until {
+            match waitid(Id::Pid(self.first), look) {
+                Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(10)),
+                // It ran; how it ended is nothing to whoever asked for it alone.
+                Ok(WaitStatus::Exited(_, code)) if code != i32::from(FAILED) => return Some(0),
+                // Waited for already, among others.
+                _ => return Some(FAILED),
+            }
+        }
+        None
     }
 
     fn ask_the_next(&self, job: &str) -> Option<Connection> {
