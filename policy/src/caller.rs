@@ -28,7 +28,7 @@ pub struct Caller {
     pub is_admin: bool,
     /// It may change the jobs of its uid. Not so root without `admin.sock` on a managed host: root of the host has that
     /// socket, so it may be root in any container.
-    pub owns: bool,
+    pub may_change_own: bool,
     /// The peer's process.
     pub process: Process,
     /// The peer is in the control group that this job owns (a container): it looks, and changes nothing.

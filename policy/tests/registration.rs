@@ -398,7 +398,7 @@ fn root_that_owns_nothing_looks_and_changes_nothing() {
     let (id, _) = host.admitted(0, mem("1GiB"));
     let somewhere = Caller {
         is_admin: false,
-        owns: false,
+        may_change_own: false,
         ..caller(0)
     };
     let target = query(&id.to_string());

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Totals of several jobs: what they hold together, what waits for one, and what a reload does to it.
 
-use crate::host::{Host, caller, mem};
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+
+use crate::host::{Board, Host, caller, mem};
 use crate::process_limits::child;
 use crate::rules_in_use::{gib, host as ruled_host, reload, view, written};
-use partage_policy::{Match, Max, Membership, Pattern, Process, Rule, Rules, TargetQuery, Ticket, Total};
+use partage_policy::{
+    Event, Machine, Match, Max, Membership, Pattern, Process, Reading, Rule, Rules, TargetQuery, Ticket, Total,
+};
 use partage_protocol::admin::{ErrorCode, Reply, RunRequest};
+use partage_protocol::job_ledger::Words;
 use partage_protocol::message::{VERDICT_CARD_FULL, VERDICT_GRANTED};
+use partage_protocol::reservation::{Charged, charge};
 use partage_protocol::units::{ClientId, GIB, JobId, SECOND_NS};
 use proptest::prelude::*;
 
@@ -105,6 +112,73 @@ fn of_two_jobs_of_a_user_that_ask_for_sixty_percent_exactly_one_gets_it() {
     }
 }
 
+/// A machine on which a client takes bytes of its grant at one of the broker's looks at its words.
+struct Amid<'a> {
+    board: &'a Board,
+    client: ClientId,
+    bytes: u64,
+    left: Cell<u64>,
+    /// Whether the grant covered it.
+    is_charged: Cell<bool>,
+}
+
+impl Machine for Amid<'_> {
+    type Word = AtomicU64;
+    fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
+        if client == self.client {
+            if self.left.get() == 0 && !self.is_charged.get() {
+                let row = &self.board.rows[&client][slot].0;
+                self.is_charged
+                    .set(charge(&row[2], &row[1], self.bytes) == Charged::Done);
+            }
+            self.left.set(self.left.get().saturating_sub(1));
+        }
+        self.board.words(client, slot)
+    }
+
+    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
+        self.board.reading(client, slot)
+    }
+}
+
+#[test]
+fn what_a_job_kept_from_a_lowering_and_freed_is_there_for_the_next() {
+    let mut charged = 0;
+    for left in 0..40 {
+        let mut host = ruled_host(each_user(memory(5)));
+        let ((_, a), (_, b)) = (job(&mut host, 1), job(&mut host, 1));
+        assert!(host.allocate(a, 0, 3 * GIB));
+        host.free(a, 0, 3 * GIB);
+        let amid = Amid {
+            board: &host.board,
+            client: a,
+            bytes: 3 * GIB,
+            left: Cell::new(left),
+            is_charged: Cell::new(false),
+        };
+        let ask = Event::Ask {
+            client: b,
+            slot: 0,
+            wanted: 3 * GIB,
+            request: 3 * GIB,
+            sequence: 5,
+        };
+        // Granted or not: whatever it is, the other one gives up what it took.
+        let _ = host.policy.step(host.now_ns, ask, &amid);
+        let is_charged = amid.is_charged.get();
+        if is_charged {
+            charged += 1;
+            host.free(a, 0, 3 * GIB);
+        }
+        assert!(
+            host.allocate(b, 0, 3 * GIB),
+            "nobody uses any of the total, charged at look {left}"
+        );
+        assert!(held(&host, &[a, b]) <= 5 * GIB);
+    }
+    assert!(charged > 2, "the client was never in the broker's way");
+}
+
 #[test]
 fn together_is_shared_by_users_and_environments_of_one_scope() {
     let scope = Match {
@@ -163,7 +237,7 @@ fn promises_of_a_total_wait_in_the_queue_and_in_nobodys_way() {
         "{raised:?}"
     );
     host.kill(client);
-    host.step(partage_policy::Event::ProcessGone(first));
+    host.step(Event::ProcessGone(first));
     assert!(host.job_of(waits).is_some(), "a job that lingers makes room");
     let _ = (other, small);
 }

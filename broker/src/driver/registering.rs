@@ -80,9 +80,9 @@ impl StateDriver {
             return Err((ErrorCode::NoTarget, message, "register a process while it runs"));
         };
         let owner = self.processes.uid(pid).unwrap_or(u32::MAX);
-        let is_root = caller.uid == 0 && caller.owns;
+        let is_root = caller.uid == 0 && caller.may_change_own;
         let is_theirs = || owner == caller.uid || self.processes.is_in_namespace_of(pid, caller.uid);
-        let may_register = is_root || caller.owns && is_theirs();
+        let may_register = is_root || caller.may_change_own && is_theirs();
         if !may_register {
             let message = format!("process {pid} is neither yours nor in a user namespace of yours");
             return Err((
@@ -223,7 +223,7 @@ impl StateDriver {
             user: self.users.name(uid),
             is_admin,
             process,
-            owns: true,
+            may_change_own: true,
             inside: None,
         };
         let run = Run {

@@ -256,7 +256,7 @@ impl StateDriver {
             uid: peer.uid,
             user: self.users.name(peer.uid),
             is_admin: peer.is_admin && inside.is_none() && lives,
-            owns: lives && (peer.uid != 0 || peer.is_admin || !is_managed),
+            may_change_own: lives && (peer.uid != 0 || peer.is_admin || !is_managed),
             process,
             inside,
         }
@@ -362,7 +362,10 @@ impl StateDriver {
     pub(super) fn may_administer(&self, caller: &Caller) -> bool {
         let me = nix::unistd::geteuid().as_raw();
         caller.is_admin
-            || self.directory.kind() == Kind::Private && caller.uid == me && caller.owns && caller.inside.is_none()
+            || self.directory.kind() == Kind::Private
+                && caller.uid == me
+                && caller.may_change_own
+                && caller.inside.is_none()
     }
 
     fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {

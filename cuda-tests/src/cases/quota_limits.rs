@@ -214,15 +214,7 @@ fn race_of_jobs(rig: &Rig) {
     }
     // All of it, by one or by both, and not 512 bytes more.
     let [one, two] = &mut clients;
-    // Once in a hundred runs what the last round freed is not at once there for the other job.
-    rig.eventually(crate::client::PATIENCE, "one has its sixty percent again", || {
-        let is_there = one.say(&format!("alloc {sixty} a")) == "alloc 0";
-        if !is_there {
-            let why = rig.output(rig.partage(&["why", &one.pid().to_string()]));
-            rig.note(format!("denied: {}", String::from_utf8_lossy(&why.stdout)));
-        }
-        is_there
-    });
+    one.expect(&format!("alloc {sixty} a"), "alloc 0");
     two.expect(&format!("alloc {} a", room - sixty), "alloc 0");
     one.expect("alloc 512 b", "alloc 2");
     two.expect("alloc 512 b", "alloc 2");

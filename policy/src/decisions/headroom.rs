@@ -284,16 +284,14 @@ impl Policy {
         let Some(slot) = self.jobs.get_mut(&hold.job).and_then(|job| job.slot_mut(hold.slot)) else {
             return;
         };
-        if slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit {
-            slot.set_limit(
-                &OnSlot {
-                    machine,
-                    slot: hold.slot,
-                },
-                hold.limit,
-                ceiling,
-                now_ns,
-            );
+        let pages = OnSlot {
+            machine,
+            slot: hold.slot,
+        };
+        let is_new = slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit;
+        // A member that used its grant just before that was lowered kept it, and may have freed it since.
+        if is_new || slot.ledger.is_over(&pages) {
+            slot.set_limit(&pages, hold.limit, ceiling, now_ns);
         }
     }
 

@@ -61,8 +61,7 @@ impl Policy {
                 return Err(error(ErrorCode::Ambiguous, message, "name one by its id"));
             }
         };
-        let is_its_own = caller.inside.is_none() && may_see(job, caller) && (caller.is_admin || caller.owns);
-        if access == Access::Change && !is_its_own {
+        if access == Access::Change && !may_change(job, caller) {
             if let Some(inside) = caller.inside {
                 return Err(error(
                     ErrorCode::NotAllowed,
@@ -194,6 +193,11 @@ impl Policy {
 
 fn is_user(job: &Job, user: &str) -> bool {
     job.record.user == user || user.parse() == Ok(job.record.uid)
+}
+
+/// May the caller change the job?
+fn may_change(job: &Job, caller: &Caller) -> bool {
+    caller.inside.is_none() && may_see(job, caller) && (caller.is_admin || caller.may_change_own)
 }
 
 /// May the caller see the job's name and command? Whoever is in a container sees that container's job,

@@ -98,7 +98,7 @@ pub fn caller(uid: u32) -> Caller {
         user,
         is_admin: uid == 0,
         process: Process { pid: 0, start: 0 },
-        owns: true,
+        may_change_own: true,
         inside: None,
     }
 }

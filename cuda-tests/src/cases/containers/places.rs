@@ -61,18 +61,7 @@ pub fn user_namespace(rig: &Rig) {
     let pid = jobs[0]["pid"].as_u64().expect("a number");
     let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map")).expect("it runs");
     assert!(map.split_whitespace().eq(["0", "100000", "65536"]), "{map}");
-    let words = [
-        "exec",
-        "web",
-        "/bin/partage",
-        "--socket-dir",
-        "/run/partage",
-        "set",
-        "j1",
-        "mem=none",
-    ];
-    let output = podman.output(&words);
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    podman.is_refused_a_change("web", "j1");
 }
 
 /// Two containers that share a pid namespace, as those of a pod may.

@@ -23,6 +23,9 @@ pub const CONF: &str = "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \
                         log_driver = \"none\"\n[engine]\nruntime = \"runc\"\nevents_logger = \"none\"\n\
                         cgroup_manager = \"cgroupfs\"\n";
 
+/// `partage` in a container, over the socket that it has.
+pub const PARTAGE: &[&str] = &["/bin/partage", "--socket-dir", "/run/partage"];
+
 /// podman, and a root folder that its containers share.
 pub struct Podman<'a> {
     rig: &'a Rig,
@@ -161,6 +164,18 @@ impl<'a> Podman<'a> {
     pub fn client(&self, class: &str, options: &[&str]) -> Client {
         let options = [&["-i", "--rm"], options].concat();
         Client::start(self.run(class, &options, &["/bin/client", "dlopen"]))
+    }
+
+    /// `partage WORDS` in a container, over the socket that it has.
+    pub fn partage_in(&self, name: &str, words: &[&str]) -> Output {
+        self.output(&[&["exec", name], PARTAGE, words].concat())
+    }
+
+    /// Nothing is changed from inside a container.
+    #[track_caller]
+    pub fn is_refused_a_change(&self, name: &str, job: &str) {
+        let output = self.partage_in(name, &["set", job, "mem=none"]);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     }
 
     /// A client that enters a container.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What root in a container may try to have more than its container was given: it is refused, or seen.
 
-use super::podman::{CLASSES, Podman, describe, has_one_gib, jobs_and_clients, leaving, stderr};
+use super::podman::{CLASSES, PARTAGE, Podman, describe, has_one_gib, jobs_and_clients, leaving, stderr};
 use crate::cases::ruled_host::Host;
 use crate::client::Client;
 use crate::rig::Rig;
@@ -36,16 +36,7 @@ pub fn claims(rig: &Rig) {
     // It sees the other's processes, and registers neither them nor itself anew.
     let (own, other) = (podman.pid("web").to_string(), podman.pid("victim").to_string());
     for pid in [&own, &other] {
-        let words = [
-            "exec",
-            "web",
-            "/bin/partage",
-            "--socket-dir",
-            "/run/partage",
-            "register",
-        ];
-        let words = [&words[..], &["--pid", pid, "-m", "8GiB", "-g", "0"]].concat();
-        let output = podman.output(&words);
+        let output = podman.partage_in("web", &["register", "--pid", pid, "-m", "8GiB", "-g", "0"]);
         let is_own = *pid == own;
         assert_eq!(
             output.status.code(),
@@ -90,7 +81,7 @@ pub fn group(rig: &Rig) {
     has_one_gib(&mut second);
     jobs_and_clients(rig, 1, 2);
     // Over that socket root owns no job, wherever it is.
-    let set = leaving(&["/bin/partage", "--socket-dir", "/run/partage", "set", "j2", "mem=none"]);
+    let set = leaving(&[PARTAGE, &["set", "j2", "mem=none"]].concat());
     let output = podman.output(&[&["exec", "web"], &set[..]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     drop((first, second));
@@ -105,7 +96,7 @@ fn changes_nothing(rig: &Rig, podman: &Podman<'_>, open: &[&str]) {
         (&["set", "j3", "mem=none"][..], "j3 belongs to root"),
         (&["register", "--pid", "1", "-m", "8GiB"], "another pid namespace"),
     ] {
-        let program = [&["/bin/partage", "--socket-dir", "/run/partage"], words].concat();
+        let program = [PARTAGE, words].concat();
         let output = rig.output(podman.run("small", &options, &leaving(&program)));
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
         assert!(said.contains("moved 1") && said.contains(expected), "{words:?}: {said}");

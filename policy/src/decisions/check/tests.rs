@@ -59,7 +59,7 @@ fn alice(process: Process) -> Caller {
         uid: 1,
         user: "alice".into(),
         is_admin: false,
-        owns: true,
+        may_change_own: true,
         process,
         inside: None,
     }
