@@ -38,9 +38,11 @@ const AS_ROOT: &str = r#"set -e
     export HOME="$user/home" XDG_RUNTIME_DIR="$user/run" PARTAGE_SOCKET_DIR="$user/sock" CDI="$user/cdi/partage.json"
     exec setpriv --reuid=60001 --regid=60001 --clear-groups sh -c "$AS_USER" sh "$user" "$dir/bin/partage" "$@""#;
 
-/// `$1` is the folder of the user, `$2` is `partage`, the rest are podman's words after `run`.
+/// `$1` is the folder of the user, `$2` is `partage`, the rest are podman's words after `run`. The hook is patient: a
+/// machine that runs all cases is late by seconds at times.
 const AS_USER: &str = r#"set -e
     cd "$1"; "$2" broker start >/dev/null; "$2" cdi generate --output "$CDI" --files "$1/files" >/dev/null
+    sed -i 's/"create-runtime",/"create-runtime", "--timeout", "60s",/; s/"timeout": 10/"timeout": 120/' "$CDI"
     store=$1/home/store; run=$1/run/podman; shift 2
     podman --root "$store" --runroot "$run" --storage-driver vfs run "$@""#;
 
