@@ -305,8 +305,13 @@ fn a_process_without_a_driver_holds_what_was_reserved_for_it_until_it_ends() {
     let machine = Machine::create(&folder.0, &Spec::new(1, "h200", Some(1 << 30))).expect("made");
     let mut other = std::process::Command::new("cat")
         .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("cat starts");
+    // Its stack has its place for good only once the program runs, which is after `spawn` returns.
+    let mut echo = [0];
+    std::io::Write::write_all(other.stdin.as_mut().expect("piped"), b"x").expect("it reads");
+    std::io::Read::read_exact(other.stdout.as_mut().expect("piped"), &mut echo).expect("it echoes");
     let seat = machine.let_in(other.id()).expect("it runs");
     machine.reserve(seat, 0, 1 << 20).expect("there is room");
     let seen = machine.occupants(0);
