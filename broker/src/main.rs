@@ -19,7 +19,7 @@ use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::files::Disk;
-use partage_broker::snapshot::{dump, fit, restore, shared, store};
+use partage_broker::snapshot::{dump, fit, inside, restore, shared, store};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::{log, notify};
 use partage_protocol::snapshot::Unfit;
@@ -38,6 +38,7 @@ const IDLE_EXIT_SECONDS: u64 = 60;
     "nvml_helper",
     "checkpoint_helper",
     "dump_helper",
+    "criu_dump",
     "restore_helper",
     "open_snapshot",
     "user_helper",
@@ -85,6 +86,9 @@ struct Arguments {
     /// Have CRIU dump a job: the order's file, and the outcome's
     #[arg(long, hide = true, num_args = 2, value_name = "FILE")]
     dump_helper: Option<Vec<PathBuf>>,
+    /// Become CRIU, which dumps a job
+    #[arg(long, hide = true, value_name = "ORDER")]
+    criu_dump: Option<String>,
     /// Have CRIU restore a job, as the first process of its namespaces
     #[arg(long, hide = true, value_name = "ORDER")]
     restore_helper: Option<String>,
@@ -122,6 +126,10 @@ fn main() -> ExitCode {
     if let Some([order, outcome]) = arguments.dump_helper.as_deref() {
         dump::serve(order, outcome);
         return ExitCode::SUCCESS;
+    }
+    if let Some(order) = &arguments.criu_dump {
+        inside::serve(order);
+        return ExitCode::FAILURE;
     }
     if let Some(order) = &arguments.restore_helper {
         return restore::serve(order);

@@ -4,7 +4,8 @@
 //! A process of the program that finds nobody at the socket starts it: when it attaches, when it asks, or in the
 //! library's thread (`reach.rs`; `lazy.rs` before an admission). The lock on `start.lock` lets one process of the
 //! socket folder start a broker at a time. `run` names the broker's file in `PARTAGE_BROKER`, for private brokers
-//! alone; without that variable nothing is started.
+//! alone; without that variable nothing is started, and nothing in a namespace that `partage restore` made: a broker
+//! would see no process outside of it there, and `restore` starts the next one itself.
 //!
 //! ```text
 //!   program ── clone, no exit signal ──► middle ── clone ──► partaged
@@ -16,6 +17,8 @@
 //! would take longer than the start itself), so the new process makes system calls only and leaves memory alone.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+
+use partage_protocol::message::RESTORE_NAME;
 
 use crate::guest::descriptor::Kept;
 use crate::guest::sys;
@@ -31,7 +34,7 @@ const CLONE_STACK_BYTES: usize = 64 * 1024;
 /// `turn` keeps open; without a folder there is no file, and the broker's own lock keeps a second one away. `false`
 /// while another process starts one: hundreds of clients lose their broker together.
 pub fn take_turn(state: &State, turn: &mut Kept) -> bool {
-    if state.settings().broker.is_empty() {
+    if state.settings().broker.is_empty() || is_restored() {
         return false;
     }
     // Open still: a jump took the frame away that had the right.
@@ -50,6 +53,19 @@ pub fn take_turn(state: &State, turn: &mut Kept) -> bool {
         }
         _ => true,
     }
+}
+
+/// Is this process in a pid namespace that `partage restore` made?
+fn is_restored() -> bool {
+    let Ok(fd) = c_int::try_from(sys::open(c"/proc/1/comm", libc::O_RDONLY, 0)) else {
+        return false;
+    };
+    let mut name = [0; RESTORE_NAME.count_bytes()];
+    let length = if fd < 0 { 0 } else { sys::read(fd, &mut name) };
+    if fd >= 0 {
+        sys::close(fd);
+    }
+    length == name.len() as isize && name == *RESTORE_NAME.to_bytes()
 }
 
 struct Plan<'a> {

@@ -10,8 +10,9 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::message::MAX_DEVICES;
 
 /// The format that this program writes. A reader that knows less refuses it; this one reads all before it. 2: the
-/// driver's version, the library's protocol, what a job has of `/dev/shm`. 3: the machine's devices.
-pub const FORMAT: u32 = 3;
+/// driver's version, the library's protocol, what a job has of `/dev/shm`. 3: the machine's devices. 4: the rest of
+/// what the job asked for ([`SavedTerms`]).
+pub const FORMAT: u32 = 4;
 /// The manifest's name in a generation's folder.
 pub const MANIFEST: &str = "manifest.json";
 /// The folder of CRIU's images in it.
@@ -113,6 +114,41 @@ pub struct SavedJob {
     pub weight: u32,
     /// Class.
     pub class: String,
+    /// The rest; nothing in formats 1 to 3.
+    #[serde(default, skip_serializing_if = "SavedTerms::is_empty")]
+    pub terms: SavedTerms,
+}
+
+/// What else a job asked for, where it did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SavedTerms {
+    /// What each process may hold on each device at most, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_bytes: Option<u64>,
+    /// What was left of its time limit, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_left_ns: Option<u64>,
+    /// May it be suspended for a job of a higher class?
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemptible: Option<bool>,
+    /// After how long without work its memory leaves, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_release_ns: Option<u64>,
+    /// Is a process killed that uses a GPU without being managed?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
+    /// Its labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<(String, String)>,
+}
+
+impl SavedTerms {
+    /// Nothing at all?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A device of the job.
@@ -385,6 +421,8 @@ pub struct Needs {
     pub devices: Vec<SavedDevice>,
     /// [`Manifest::driver`].
     pub driver: String,
+    /// [`Manifest::root`].
+    pub root: u32,
     /// [`Manifest::machine`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machine: Vec<SavedDevice>,

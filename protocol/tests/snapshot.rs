@@ -2,9 +2,33 @@
 //! Manifests are read back as they were written, and nothing that was changed is believed.
 
 use partage_protocol::snapshot::{
-    FORMAT, Manifest, SavedClient, SavedDevice, SavedFile, SavedShared, Shared, generation_name, generation_of,
+    FORMAT, Manifest, SavedClient, SavedDevice, SavedFile, SavedJob, SavedShared, SavedTerms, Shared, generation_name,
+    generation_of,
 };
 use proptest::prelude::*;
+
+fn terms() -> impl Strategy<Value = SavedTerms> {
+    let number = || any::<Option<u64>>();
+    let labels = prop::collection::vec((".{0,9}", ".{0,9}"), 0..3);
+    let terms = (
+        number(),
+        number(),
+        number(),
+        any::<Option<bool>>(),
+        any::<bool>(),
+        labels,
+    );
+    terms.prop_map(
+        |(process_bytes, time_left_ns, idle_release_ns, preemptible, strict, labels)| SavedTerms {
+            process_bytes,
+            time_left_ns,
+            preemptible,
+            idle_release_ns,
+            strict,
+            labels,
+        },
+    )
+}
 
 fn manifests() -> impl Strategy<Value = Manifest> {
     let clients = prop::collection::vec(
@@ -12,7 +36,8 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         0..4,
     );
     let files = prop::collection::btree_map("[a-z]{1,8}(/[a-z]{1,8})?", (any::<u64>(), any::<u64>()), 0..5);
-    (1_u64..99, clients, files, ".{0,20}", any::<u64>()).prop_map(|(generation, clients, files, text, number)| {
+    let manifest = (1_u64..99, clients, files, ".{0,20}", any::<u64>(), terms());
+    manifest.prop_map(|(generation, clients, files, text, number, terms)| {
         let client = |(pid, client, owed)| SavedClient { pid, client, owed };
         Manifest {
             format: FORMAT,
@@ -26,6 +51,10 @@ fn manifests() -> impl Strategy<Value = Manifest> {
                 name: text,
                 total_bytes: number,
             }],
+            job: SavedJob {
+                terms,
+                ..SavedJob::default()
+            },
             clients: clients.into_iter().map(client).collect(),
             files: files
                 .into_iter()

@@ -48,7 +48,7 @@ class Machine:
             "XDG_RUNTIME_DIR": str(self.home),
             "RAY_TMPDIR": str(self.home),
             "RAY_USAGE_STATS_ENABLED": "0",
-        }
+        } | {name: os.environ[name] for name in ("PARTAGE_CRIU",) if name in os.environ}
 
     def start(self, words, environment=None, **more):
         """Starts a program in the home folder, its output in `output` there."""

@@ -14,6 +14,7 @@ import traceback
 import check_python
 import check_services
 import check_shell
+import check_snapshot
 from machine import CARD, GIB, Machine, sees
 from page import Page
 
@@ -30,6 +31,7 @@ CHECKS = {
     "systemd": check_services.systemd,
     "torchrun": check_python.torchrun,
     "ray": check_python.ray,
+    "spot": check_snapshot.spot,
 }
 
 

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use partage_policy::{Cgroup, Process};
 use partage_protocol::private_broker;
@@ -74,14 +75,12 @@ pub trait Processes {
 /// A process's number in its own pid namespace.
 #[must_use]
 pub fn inner_number(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_whitespace().last()?.parse().ok()
+    inner(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "NSpid:")
 }
 
 /// A process's pid namespace, as the kernel names it.
 #[must_use]
-pub fn namespace(pid: u32) -> Option<std::path::PathBuf> {
+pub fn namespace(pid: u32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
@@ -117,17 +116,29 @@ pub fn is_own_helper(pid: u32) -> bool {
     parent == Some(std::process::id()) && program("self").is_some_and(|own| program(&pid.to_string()) == Some(own))
 }
 
-/// Does a process belong to a session whose leader this pid namespace does not show? CRIU saves no such process
+/// Does a process belong to a session whose leader its own pid namespace does not show? CRIU saves no such process
 /// (`item->sid == 0` in its `cr-dump.c`): it could not say at a restore whose session that was.
 #[must_use]
 pub fn session_began_outside(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|text| session_of(&text) == Some(0))
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|text| inner(&text, "NSsid:") == Some(0))
 }
 
-/// The session in a line of `/proc/PID/stat` (its field 6, after a name that may hold anything).
-fn session_of(stat: &str) -> Option<u32> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(3)?.parse().ok()
+/// The last number in a line of `/proc/PID/status` with one for each pid namespace: that of the process's own.
+fn inner(status: &str, line: &str) -> Option<u32> {
+    let line = status.lines().find_map(|found| found.strip_prefix(line))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
+/// The file of a process's namespace (`pid`, `mnt`) that is not this process's too.
+#[must_use]
+pub fn foreign_namespace(pid: u32, kind: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(format!("/proc/{pid}/ns/{kind}"));
+    let own = std::fs::read_link(format!("/proc/self/ns/{kind}")).ok();
+    std::fs::read_link(&path)
+        .ok()
+        .filter(|theirs| own.as_ref() != Some(theirs))
+        .map(|_| path)
 }
 
 /// What a process has open that CRIU is known to refuse, in words.
@@ -150,7 +161,7 @@ pub fn undumpable(pid: u32) -> Option<&'static str> {
         let link = std::fs::read_link(&entry).ok()?;
         let link = link.to_string_lossy();
         let listed = REFUSED.iter().find(|(name, _)| *name == link).map(|(_, what)| *what);
-        listed.or_else(|| has_lost_its_name(&entry, &link).then_some(LOST_ITS_NAME))
+        listed.or_else(|| has_lost_its_name(pid, &entry, &link).then_some(LOST_ITS_NAME))
     })
 }
 
@@ -160,9 +171,15 @@ pub const SHARED_MEMORY: &str = "/dev/shm";
 /// `/dev/shm` we save what it links to ourselves ([`shared`](crate::snapshot::shared)).
 const LOST_ITS_NAME: &str = "a file under a name that was removed while it has another one (outside /dev/shm)";
 
-fn has_lost_its_name(entry: &std::path::Path, link: &str) -> bool {
-    let is_shared =
-        |facts: &std::fs::Metadata| std::fs::metadata(SHARED_MEMORY).is_ok_and(|place| place.dev() == facts.dev());
+/// [`SHARED_MEMORY`] as a process has it: a restored job has its own.
+#[must_use]
+pub fn shared_memory_of(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/root{SHARED_MEMORY}").into()
+}
+
+fn has_lost_its_name(pid: u32, entry: &Path, link: &str) -> bool {
+    let place = || std::fs::metadata(shared_memory_of(pid));
+    let is_shared = |facts: &std::fs::Metadata| place().is_ok_and(|place| place.dev() == facts.dev());
     let is_lost = |facts: std::fs::Metadata| facts.is_file() && facts.nlink() > 0 && !is_shared(&facts);
     link.ends_with(" (deleted)") && std::fs::metadata(entry).is_ok_and(is_lost)
 }
@@ -379,10 +396,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_read_behind_any_name() {
-        assert_eq!(session_of("7 (a) R 9 (b)) S 1 7 0 34816 -1"), Some(0));
-        assert_eq!(session_of("7 (sh) S 1 7 5 0 -1"), Some(5));
-        assert_eq!(session_of("7 (sh"), None);
+    fn a_session_is_that_of_the_processes_own_namespace() {
+        assert_eq!(
+            inner("Name:\tNSsid: 1\nNSpid:\t9\t4\nNSsid:\t8\t0\n", "NSsid:"),
+            Some(0)
+        );
+        assert_eq!(inner("Name:\tsh\nNSsid:\t5\n", "NSsid:"), Some(5));
+        assert_eq!(inner("Name:\tsh\n", "NSsid:"), None);
         // SAFETY: getsid only asks.
         let own = unsafe { libc::getsid(0) };
         assert_eq!(session_began_outside(std::process::id()), own == 0);

@@ -3,11 +3,9 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
-use partage_protocol::snapshot::{IMAGES, LEAST_CRIU, will_do};
-
-use super::shared;
+use partage_protocol::snapshot::{LEAST_CRIU, will_do};
 
 /// The variable that names another CRIU than the one in `PATH`.
 pub const VARIABLE: &str = "PARTAGE_CRIU";
@@ -81,38 +79,27 @@ fn bare(criu: &Path) -> Command {
     command
 }
 
-/// Dumps a tree. `none` is an empty folder: an installed plugin would drive the devices itself. Once all is dumped, and
-/// before a process goes on, CRIU runs this program (`ACT_POST_DUMP` in its `cr-dump.c`) for [`shared::Call`].
-///
-/// # Errors
-/// CRIU's own words. The processes go on, unless CRIU was killed.
-pub fn dump(criu: &Path, tree: u32, into: &Path, none: &Path, is_to_stop: bool) -> Result<(), String> {
+/// The command that dumps a tree and lacks its folders, which a caller adds. The one of plugins has to be empty: an
+/// installed plugin would drive the devices itself. Once all is dumped, and before a process goes on, CRIU runs its
+/// action script (`ACT_POST_DUMP` in its `cr-dump.c`) for [`shared::Call`](super::shared::Call).
+pub(super) fn dump(criu: &Path, tree: u32, is_to_stop: bool) -> Command {
     let mut command = bare(criu);
-    let images = &into.join(IMAGES);
     command
         .args(["dump", "--tree"])
         .arg(tree.to_string())
-        .arg("--images-dir")
-        .arg(images)
-        .arg("--libdir")
-        .arg(none)
-        .args(["--log-file", "dump.log", "--link-remap", "--file-locks", "--shell-job"])
+        .args(["--log-file", DUMP_LOG, "--link-remap", "--file-locks", "--shell-job"])
         .arg(format!("--ghost-limit={GHOST_BYTES}"))
         .arg(format!("--timeout={COLLECT_SECONDS}"))
-        .arg("--action-script")
-        // Of this process, which waits for it: whatever became of the file meanwhile.
-        .arg(format!("/proc/{}/exe", std::process::id()))
-        .env(shared::TREE, tree.to_string())
-        .env(shared::INTO, into)
         .arg(if is_to_stop {
             "--leave-stopped"
         } else {
             "--leave-running"
-        })
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    finish(command, &images.join("dump.log"))
+        });
+    command
 }
+
+/// The log of [`dump`] in the folder of images.
+pub(super) const DUMP_LOG: &str = "dump.log";
 
 /// Restores a tree as siblings of CRIU, which ends. Answers the first process's number.
 ///
@@ -135,7 +122,9 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
     for (stream, own) in streams.iter().zip(0..) {
         // Each pipe once: what was one pipe stays one.
         if stream.starts_with("pipe:[") && given.iter().all(|(known, _)| known != stream) {
-            let ours = kept_for_criu(own).map_err(|error| format!("cannot keep descriptor {own}: {error}"))?;
+            // SAFETY: borrowed for the call; a number that is closed makes it fail.
+            let open = unsafe { BorrowedFd::borrow_raw(own) };
+            let ours = for_child(open).map_err(|error| format!("cannot keep descriptor {own}: {error}"))?;
             command
                 .arg("--inherit-fd")
                 .arg(format!("fd[{}]:{stream}", ours.as_raw_fd()));
@@ -149,11 +138,12 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
         .map_err(|_| format!("CRIU's pid file says {:?}", pid.trim()))
 }
 
-/// A copy of one of this process's streams, which CRIU gets: it closes those that it has under their own numbers.
-fn kept_for_criu(number: i32) -> nix::Result<OwnedFd> {
-    // SAFETY: borrowed for the call; a number that is closed makes it fail.
-    let stream = unsafe { BorrowedFd::borrow_raw(number) };
-    let copy = nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_DUPFD(FIRST_KEPT))?;
+/// A copy of a descriptor that children inherit, above the numbers that CRIU has for itself and closes.
+///
+/// # Errors
+/// The system's.
+pub(super) fn for_child(fd: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
+    let copy = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD(FIRST_KEPT))?;
     // SAFETY: just made, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
@@ -162,6 +152,14 @@ fn finish(mut command: Command, log: &Path) -> Result<(), String> {
     let status = command
         .status()
         .map_err(|error| format!("CRIU does not start: {error}"))?;
+    judge(status, log)
+}
+
+/// What the end of CRIU means.
+///
+/// # Errors
+/// CRIU's own words, from its log.
+pub(super) fn judge(status: ExitStatus, log: &Path) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }

@@ -14,9 +14,10 @@ use nix::fcntl::{Flock, FlockArg};
 use partage_protocol::snapshot::{FILES, IMAGES, LOCK, Manifest};
 
 use super::files::Disk;
+use super::inside::Dump;
 use super::order::{DumpOrder, DumpOutcome};
 use super::store::{Store, own_folder};
-use super::{criu, shared};
+use super::{criu, inside, shared};
 
 /// Where an order, its lock and its outcome lie.
 #[derive(Clone, Debug)]
@@ -174,8 +175,7 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         made.map_err(|error| format!("cannot make {}: {error}", path.display()))
             .map(|()| path)
     };
-    folder(IMAGES)?;
-    let (files, none) = (folder(FILES)?, folder("none")?);
+    let (images, files, none) = (folder(IMAGES)?, folder(FILES)?, folder("none")?);
     let library = mapped_library(order.tree).ok_or_else(|| {
         format!(
             "pid {} has no copy of the library mapped that a restore could find",
@@ -187,14 +187,21 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
     let streams = (0..3).map(|fd| std::fs::read_link(format!("/proc/{}/fd/{fd}", order.tree)));
     let streams = streams.map(|link| link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned()));
     let streams = streams.collect();
-    let dumped = criu::dump(&order.criu, order.tree, begun, &none, order.is_to_stop);
+    let dumped = run_criu(&Dump {
+        criu: &order.criu,
+        tree: order.tree,
+        into: begun,
+        images: &images,
+        none: &none,
+        is_to_stop: order.is_to_stop,
+    });
     let held = match (dumped, shared::take_outcome(begun)) {
         (_, Some(Err(why))) | (Err(why), _) => return Err(why),
         (Ok(()), None) => return Err("CRIU did not have the files of /dev/shm saved".to_owned()),
         (Ok(()), Some(Ok(held))) => held,
     };
     if order.is_to_stop {
-        shared::remove_links(&held.shared);
+        shared::remove_links(&held.shared, order.tree);
     }
     // The others alone are not what was to be saved, and a restore would wait for it.
     let clients = &order.manifest.clients;
@@ -213,6 +220,14 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         shared: held.shared,
         ..order.manifest.clone()
     })
+}
+
+/// Has CRIU dump a tree, and waits for its end.
+fn run_criu(dump: &Dump<'_>) -> Result<(), String> {
+    let status = inside::start(dump)?
+        .wait()
+        .map_err(|error| format!("CRIU cannot be waited for: {error}"))?;
+    criu::judge(status, &dump.images.join(criu::DUMP_LOG))
 }
 
 /// A file that is there to be locked; never through somebody's link.

@@ -12,14 +12,15 @@
 //!     LATEST                  the name of the newest generation
 //! ```
 //! [`store`] makes and finds generations, through [`files`], so that a test can have every write fail or be the last.
-//! [`dump`] is the process that has CRIU dump a job: it outlives the broker, and nobody kills it. [`restore`] is the
-//! first process of a restored job's namespaces. [`shared`] saves and makes anew what they have of `/dev/shm`. [`fit`]
-//! says whether a snapshot can be restored on this machine at all.
+//! [`dump`] is the process that has CRIU dump a job: it outlives the broker, and nobody kills it. [`inside`] becomes
+//! CRIU where the job's processes are. [`restore`] is the first of a restored job's namespaces. [`shared`] saves
+//! and makes anew what they have of `/dev/shm`. [`fit`] says whether a snapshot can be restored on this machine at all.
 
 pub mod criu;
 pub mod dump;
 pub mod files;
 pub mod fit;
+pub mod inside;
 pub mod order;
 pub mod restore;
 pub mod shared;

@@ -14,6 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use partage_protocol::message::RESTORE_NAME;
 use partage_protocol::snapshot::{FILES, IMAGES, MANIFEST, Manifest, Shared};
 
 use super::order::{RESTORED, RestoreOrder};
@@ -71,9 +72,15 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     let path = order.generation.join(MANIFEST);
     let text = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let manifest = Manifest::parse(&text).map_err(|unfit| unfit.to_string())?;
+    // By this name a library knows that it must start no broker here.
+    nix::sys::prctl::set_name(RESTORE_NAME).map_err(system("take its name"))?;
     // Its parent is the job's first process: without it nobody would hear of the job's end.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("follow its parent"))?;
     waited.thread_block().map_err(system("block signals"))?;
+    if !has_terminal() {
+        // CRIU gives the tree our session. One that began here can be saved again; a terminal's stays as it is.
+        nix::unistd::setsid().map_err(system("begin a session"))?;
+    }
     unshare(CloneFlags::CLONE_NEWNS).map_err(system("make a mount namespace"))?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(system("keep mounts private"))?;
@@ -83,6 +90,11 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     own_shared(&manifest.shared, &order.generation)?;
     let images = order.generation.join(IMAGES);
     criu::restore(&order.criu, &images, &order.work, &manifest.streams)
+}
+
+/// Has this process's session a terminal?
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
 }
 
 /// What the job had of `/dev/shm`, in one that nobody else sees.

@@ -18,7 +18,7 @@ use nix::unistd::{Whence, lseek};
 use partage_protocol::snapshot::{FILES, SavedFolder, SavedShared, Shared};
 use serde::{Deserialize, Serialize};
 
-use crate::host::proc::{Proc, Processes, SHARED_MEMORY, inner_number, with_descendants};
+use crate::host::proc::{Proc, Processes, SHARED_MEMORY, inner_number, shared_memory_of, with_descendants};
 
 /// How CRIU's links begin (`create_link_remap` in its `files-reg.c`).
 const LINK: &str = "link_remap.";
@@ -82,11 +82,19 @@ impl Call {
             alive: living(self.tree),
             shared,
         });
-        let text = serde_json::to_vec(&outcome).map_err(|error| error.to_string())?;
-        let path = self.into.join(OUTCOME);
-        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        leave_outcome(&self.into, &outcome)?;
         outcome.map(drop)
     }
+}
+
+/// Writes an outcome in a folder.
+///
+/// # Errors
+/// A sentence.
+pub(super) fn leave_outcome(into: &Path, outcome: &Outcome) -> Result<(), String> {
+    let text = serde_json::to_vec(outcome).map_err(|error| error.to_string())?;
+    let path = into.join(OUTCOME);
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// The outcome in a folder, once; none where nothing was said.
@@ -253,12 +261,13 @@ fn copy_content(from: &File, to: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the links that CRIU left: it does so itself only where the processes go on.
-pub fn remove_links(shared: &Shared) {
+/// Removes the links that CRIU left where a stopped process has its shared memory: CRIU does so itself only where the
+/// processes go on.
+pub fn remove_links(shared: &Shared, tree: u32) {
     let names = shared.files.iter().flat_map(|file| &file.names);
     for name in names.filter(|name| name.starts_with(LINK)) {
         // Gone is what was wanted.
-        let _ = std::fs::remove_file(Path::new(SHARED_MEMORY).join(name));
+        let _ = std::fs::remove_file(shared_memory_of(tree).join(name));
     }
 }
 

@@ -64,10 +64,12 @@ fn gpu_pair(text: &str) -> Result<GpuPair, String> {
 GPUs that it had, or those of --gpu-map. `partage restore` stays its parent,
 passes signals on and gives its exit status. A snapshot is only read, and can be
 restored again; while a job that was restored from it lives, a second one is
-refused.
+refused. A restored job can be saved again; with --checkpoint-every the broker
+does so by itself.
 
 Examples:
   partage restore /data/train
+  partage restore /data/train --detach --checkpoint-every 30m
   partage restore /data/train --generation 3
   partage restore /data/train --gpu-map 0=1
   partage restore /data/train --detach"
@@ -85,6 +87,12 @@ pub struct Restore {
     /// Return once the job runs
     #[arg(long)]
     pub detach: bool,
+    /// Have the job saved again and again, so long after the last save
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub checkpoint_every: Option<String>,
+    /// The folder for --checkpoint-every, yours alone [default: the one that is restored from]
+    #[arg(long, value_name = "DIR", requires = "checkpoint_every")]
+    pub checkpoint_out: Option<PathBuf>,
     /// If there is no room: wait (default), or fail with exit status 124
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub on_full: Option<OnFull>,

@@ -10,7 +10,7 @@ use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -23,6 +23,7 @@ use nix::unistd::{ForkResult, fork, pipe2, read, setsid};
 use partage_protocol::driver_place;
 
 use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::broker_process::BrokerProcess;
 use crate::launch::installed;
 use crate::launch::place::{Place, Rule, reason};
 use crate::link::connection::{Connection, ConnectionError};
@@ -94,6 +95,19 @@ pub fn reach(place: &Place) -> Outcome<Connection> {
             })
         }
         Rule::Private => reach_private(place),
+    }
+}
+
+/// Has a private broker stand as long as this process lives: starts the next one where one ended. For the processes of
+/// a namespace that has none of its own.
+pub fn keep(place: &Place) {
+    if place.rule != Rule::Private {
+        return;
+    }
+    loop {
+        let peer = reach(place).ok().and_then(|connection| connection.peer());
+        let broker = peer.map_or(BrokerProcess::Unknown, |pid| BrokerProcess::of(pid.cast_signed()));
+        broker.wait_for_its_end();
     }
 }
 
@@ -266,7 +280,7 @@ pub fn start_managed(place: &Place, program: &Path) -> Outcome<()> {
 }
 
 /// Starts a private broker for `dir`.
-fn start_beside(dir: &Path) -> Outcome<Started> {
+fn start_beside(dir: &Path) -> Outcome<BrokerProcess> {
     let program = installed::find(installed::BROKER)?;
     let idle_exit = env::var_os(IDLE_EXIT);
     let mut words = vec![OsStr::new("--private"), OsStr::new("--socket-dir"), dir.as_os_str()];
@@ -277,7 +291,7 @@ fn start_beside(dir: &Path) -> Outcome<Started> {
 }
 
 /// Starts a broker with its first words going into `dir`, and gives what is known of it.
-fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Started> {
+fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<BrokerProcess> {
     let fail = |errno: Errno| {
         Failure::new(
             Kind::Failed,
@@ -295,7 +309,7 @@ fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Started> {
     let errors = open_own(&dir.join(STDERR), true)?;
     // The reader learns the broker's pid, and then either an errno or (by CLOEXEC) that exec succeeded.
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
-    // SAFETY: this process has one thread, so the child may use everything that the parent may.
+    // SAFETY: all that the child needs is prepared: beside other threads (`restore`) it makes system calls only.
     match unsafe { fork() }.map_err(fail)? {
         ForkResult::Child => {
             drop(reader);
@@ -305,7 +319,7 @@ fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Started> {
             drop(writer);
             let mut said = [0; 8];
             let mut length = 0;
-            let mut broker = Started::Unknown;
+            let mut broker = BrokerProcess::Unknown;
             let number =
                 |said: &[u8; 8], at: usize| i32::from_ne_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
             while length < said.len() {
@@ -317,7 +331,7 @@ fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Started> {
                 }
                 if length == 4 {
                     // Now: one that ends at once may be gone, pid and all, after its exec.
-                    broker = Started::of(number(&said, 0));
+                    broker = BrokerProcess::of(number(&said, 0));
                 }
             }
             // ECHILD where the caller ignores SIGCHLD: the kernel has collected it already.
@@ -419,55 +433,9 @@ fn broker_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> 
         .collect()
 }
 
-/// A broker that was started.
-enum Started {
-    /// A pidfd of it.
-    Known(OwnedFd),
-    /// It had ended, and its parent had collected it, before it could be looked at.
-    Gone,
-    /// The kernel gives no pidfd.
-    Unknown,
-}
-
-impl Started {
-    fn of(pid: i32) -> Self {
-        // SAFETY: pidfd_open takes numbers only.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        match i32::try_from(fd) {
-            // SAFETY: a non-negative answer is a descriptor that nobody else owns.
-            Ok(fd) if fd >= 0 => Self::Known(unsafe { OwnedFd::from_raw_fd(fd) }),
-            // EINVAL: its number is a thread's by now.
-            _ if matches!(Errno::last(), Errno::ESRCH | Errno::EINVAL) => Self::Gone,
-            _ => Self::Unknown,
-        }
-    }
-
-    fn has_ended(&self) -> bool {
-        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-        use std::os::fd::AsFd;
-        match self {
-            Self::Known(fd) => poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1),
-            Self::Gone => true,
-            Self::Unknown => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_broker_that_ended_is_known_to_have_whoever_looks_when() {
-        let mut child = std::process::Command::new("true").spawn().expect("it starts");
-        let pid = i32::try_from(child.id()).expect("a pid");
-        let looked = Started::of(pid);
-        assert!(matches!(looked, Started::Known(_)));
-        child.wait().expect("ours");
-        assert!(looked.has_ended() && Started::of(pid).has_ended());
-        let own = i32::try_from(std::process::id()).expect("a pid");
-        assert!(!Started::of(own).has_ended());
-    }
 
     #[test]
     fn the_broker_inherits_nothing_of_a_job() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The options of `run`, checked: each error names the option or variable, the value, and the spelling meant.
 
+use std::path::Path;
+
 use clap::parser::ValueSource;
 use partage_protocol::admin::RunRequest;
 use partage_protocol::aliases::Variable;
@@ -151,15 +153,24 @@ fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
             ));
         }
     };
-    let every_ns = parse_duration(text).map_err(|why| bad("checkpoint_every", why.to_string()))?;
+    let saved = saved_every(text, out).map_err(|why| bad("checkpoint_every", why))?;
+    Ok(Some(saved))
+}
+
+/// What `--checkpoint-every` means, for a folder.
+///
+/// # Errors
+/// A clause: it is no time, or too short.
+pub fn saved_every(text: &str, out: &Path) -> Result<SavedEvery, String> {
+    let every_ns = parse_duration(text).map_err(|why| why.to_string())?;
     if every_ns < SECOND_NS {
-        return Err(bad("checkpoint_every", format!("{text:?} is less than 1s")));
+        return Err(format!("{text:?} is less than 1s"));
     }
-    Ok(Some(SavedEvery {
+    Ok(SavedEvery {
         every_ns,
         out: out.to_string_lossy().into_owned(),
         ..SavedEvery::default()
-    }))
+    })
 }
 
 /// Checks the terms of time; answers the time limit in nanoseconds.

@@ -10,6 +10,7 @@ use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
 use said::{filled, kill_broker, no, ok, state, used_by};
 
+mod again;
 mod drained;
 mod faults;
 mod kills;
@@ -60,6 +61,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(saved::cases());
     cases.extend(saved_trees::cases());
     cases.extend(restored::cases());
+    cases.extend(again::cases());
     cases.extend(periodic::cases());
     cases.extend(stuck::cases());
     cases.extend(trained::cases());

@@ -80,6 +80,7 @@ fn record_of(id: JobId, run: Run, token: Option<[u8; TOKEN_BYTES]>, spec: &RunSp
             preemptible: request.preemptible,
             idle_release_ns: request.idle_release_ns,
             saved: request.saved,
+            restored_root: request.restored.map(|needs| needs.root),
         },
         started_unix_ns: run.unix_ns,
         residence: ResidenceRecord::default(),

@@ -325,4 +325,6 @@ pub struct Asked {
     pub idle_release_ns: Option<u64>,
     /// It is saved again and again.
     pub saved: Option<SavedEvery>,
+    /// The first process of a tree that was restored, by its number in the pid namespace that `restore` makes.
+    pub restored_root: Option<u32>,
 }

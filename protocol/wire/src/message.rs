@@ -9,6 +9,8 @@
 //!
 //! Terms: *slot*, a device's position in the job's own order (what the program sees as ordinal when it masks nothing).
 
+use core::ffi::CStr;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First four bytes of every binary packet (`PTGM` in memory order).
@@ -206,6 +208,9 @@ pub struct Park {
 /// The file's name without the number behind it: while it is there, parked clients of that job stay parked. They look
 /// for it instead of asking, because a process that is dumped may have no connection at that moment.
 pub const PARKING_NAME: &str = "parked-j";
+
+/// What the first process of the namespaces of `partage restore` calls itself, in the 15 bytes that a kernel keeps.
+pub const RESTORE_NAME: &CStr = c"partage-restore";
 
 /// The grant reached `wanted` and is pinned until the client counts it as settled (bounded by `PIN_NS`).
 pub const VERDICT_GRANTED: u32 = 0;

@@ -61,7 +61,10 @@ impl StateDriver {
         let newest = Store::new(Path::new(&saved.out), Disk).manifest(None);
         // The folder may hold what another job left there.
         let of_it = newest.ok().filter(|(_, found)| found.job.token == record.token_text());
-        let since = of_it.map_or(record.started_unix_ns, |(_, found)| found.made_unix_ns);
+        // One that was restored was not here meanwhile.
+        let since = of_it
+            .map_or(0, |(_, found)| found.made_unix_ns)
+            .max(record.started_unix_ns);
         now.unix_ns.saturating_sub(since)
     }
 

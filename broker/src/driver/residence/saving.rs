@@ -7,10 +7,12 @@
 
 use std::path::{Path, PathBuf};
 
-use partage_policy::{Access, Answer, Caller, Obstacle, Patience, Process, Residence, Step, TargetQuery, Ticket};
+use partage_policy::{
+    Access, Answer, Caller, JobRecord, Obstacle, Patience, Process, Residence, Step, TargetQuery, Ticket,
+};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::message::{MAJOR, PARKING_NAME, Park};
-use partage_protocol::snapshot::{Manifest, SavedClient, SavedJob};
+use partage_protocol::snapshot::{Manifest, SavedClient, SavedJob, SavedTerms};
 use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
 
@@ -122,6 +124,18 @@ impl StateDriver {
         let first = self.jobs.get(job).and_then(|record| record.first);
         let first = first.filter(|first| self.processes.stat(first.pid).is_some_and(|stat| stat.id == *first));
         let first = first.ok_or_else(|| format!("the first process of {job} has ended, and its others are no tree"))?;
+        let (first, remedy) = match self.jobs.get(job).and_then(|record| record.asked.restored_root) {
+            Some(number) => (self.restored_root(job, first, number)?, "restore it with --detach"),
+            None if ["pid", "mnt"]
+                .iter()
+                .any(|kind| proc::foreign_namespace(first.pid, kind).is_some()) =>
+            {
+                return Err(format!(
+                    "{job} has processes or mounts of its own (a container): a restore would find other files"
+                ));
+            }
+            None => (first, "start it with setsid partage run"),
+        };
         let tree = with_descendants(&*self.processes, &[first.pid].into());
         for process in self.processes_with_library(job) {
             let pid = process.pid;
@@ -133,15 +147,16 @@ impl StateDriver {
             }
             if proc::namespace(pid) != proc::namespace(first.pid) {
                 return Err(format!(
-                    "{job} was restored, or made a pid namespace: such a job cannot be saved"
+                    "pid {pid} of {job} has another pid namespace than its first process, pid {}: CRIU cannot save it",
+                    first.pid
                 ));
             }
         }
         for pid in tree {
             if proc::session_began_outside(pid) {
                 return Err(format!(
-                    "pid {pid} of {job} is in a session that began outside this pid namespace, which CRIU cannot save: \
-                     start the job with setsid partage run"
+                    "pid {pid} of {job} is in a session that began outside its pid namespace, which CRIU cannot save: \
+                     {remedy}"
                 ));
             }
             if let Some(what) = proc::undumpable(pid) {
@@ -151,12 +166,25 @@ impl StateDriver {
         Ok(first)
     }
 
+    /// The first process of a restored tree, by its number in the pid namespace that `restore` made.
+    fn restored_root(&self, job: JobId, restore: Process, number: u32) -> Result<Process, String> {
+        let below = with_descendants(&*self.processes, &[restore.pid].into());
+        let mut inside = below
+            .into_iter()
+            .filter(|pid| proc::foreign_namespace(*pid, "pid").is_some());
+        let found = inside.find(|pid| proc::inner_number(*pid) == Some(number));
+        let found = found.and_then(|pid| self.processes.stat(pid));
+        found
+            .map(|stat| stat.id)
+            .ok_or_else(|| format!("the first process of {job}, {number} in its own pid namespace, has ended"))
+    }
+
     /// Begins a step of a save that no other passage has.
     pub(super) fn save_step(&mut self, job: JobId, step: &Step, way: &mut Way, now: Now) -> Beginning {
         match step {
             Step::Park => self.park(job, now),
             Step::Unpark => self.unpark(job, now),
-            Step::Dump { .. } => self.dump(job, way),
+            Step::Dump { .. } => self.dump(job, way, now),
             // The dump's process does it, because it may take as long as the dump.
             Step::Commit => Beginning::Answered(Answer::Done),
             Step::End => self.end(job, now),
@@ -273,7 +301,7 @@ impl StateDriver {
         Desk::new(&self.directory.snapshots(), &job.to_string())
     }
 
-    fn dump(&mut self, job: JobId, way: &mut Way) -> Beginning {
+    fn dump(&mut self, job: JobId, way: &mut Way, now: Now) -> Beginning {
         let desk = self.desk(job);
         if matches!(desk.standing(), Standing::Runs) {
             return Beginning::Waits(Waiting::Dumped);
@@ -281,7 +309,7 @@ impl StateDriver {
         if way.dumping.is_none()
             && let Some(to) = &way.save_to
         {
-            let begun = self.dump_order(job, to).and_then(|order| {
+            let begun = self.dump_order(job, to, now).and_then(|order| {
                 let begun = desk.begin(&order);
                 begun.map_err(|error| format!("the process that saves it does not start: {error}"))
             });
@@ -327,7 +355,7 @@ impl StateDriver {
         }
     }
 
-    fn dump_order(&self, job: JobId, to: &SaveTo) -> Result<DumpOrder, String> {
+    fn dump_order(&self, job: JobId, to: &SaveTo, now: Now) -> Result<DumpOrder, String> {
         let first = self.tree_of(job)?;
         let record = self.jobs.get(job).ok_or_else(|| format!("{job} has ended"))?;
         let place = record.devices.first();
@@ -369,6 +397,7 @@ impl StateDriver {
                     cap_ppm: record.terms.cap_ppm,
                     weight: record.terms.weight,
                     class: record.terms.class.word().to_owned(),
+                    terms: saved_terms(record, now),
                 },
                 ..Manifest::default()
             },
@@ -391,5 +420,18 @@ impl StateDriver {
             stat.is_some_and(|stat| stat.id == first && !stat.is_exiting)
         };
         !first.is_some_and(is_alive) && self.processes_with_library(job).is_empty()
+    }
+}
+
+/// What a job asked for beside the numbers of its devices.
+fn saved_terms(record: &JobRecord, now: Now) -> SavedTerms {
+    let limit_ns = record.terms.time_limit_ns;
+    SavedTerms {
+        process_bytes: record.devices.first().and_then(|place| place.process),
+        time_left_ns: limit_ns.map(|limit| limit.saturating_sub(record.run_ns(now.unix_ns))),
+        preemptible: record.asked.preemptible,
+        idle_release_ns: record.asked.idle_release_ns,
+        strict: record.is_strict,
+        labels: record.labels.clone(),
     }
 }

@@ -13,14 +13,17 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
 use partage_protocol::size::parse_duration;
-use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, SavedDevice, Unfit};
+use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, SavedDevice, SavedEvery, Unfit};
+use partage_protocol::units::SECOND_NS;
 
+use super::checkpoint::prepare;
 use super::criu;
 use super::processes::{self, Order, Work};
 use crate::arguments::{GpuPair, OnFull, Restore};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer, wait_text};
 use crate::launch::place::{Place, reason};
+use crate::launch::run_settings::saved_every;
 use crate::launch::{installed, launch_broker, supervise};
 use crate::link::connection::{Connection, ConnectionError};
 use crate::show::report::Report;
@@ -52,8 +55,15 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
         )
     })?;
     let (generation, manifest) = open(&found, arguments.generation)?;
+    let saved = saved(arguments, &found)?;
+    let request = as_run(arguments, &manifest, saved)?;
+    let snapshot = Snapshot {
+        generation: &generation,
+        manifest: &manifest,
+        request: &request,
+    };
     if !arguments.detach {
-        return run(arguments, &criu, (&generation, &manifest), place, report, None);
+        return run(&snapshot, &criu, place, report, None);
     }
     let (hears, says) = nix::unistd::pipe()
         .map_err(|error| Failure::new(Kind::Failed, format!("cannot make a pipe: {}", error.desc())))?;
@@ -63,7 +73,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
             drop(hears);
             let _ = nix::unistd::setsid();
             let mut told = says.try_clone().map(std::fs::File::from);
-            let done = run(arguments, &criu, (&generation, &manifest), place, report, Some(says));
+            let done = run(&snapshot, &criu, place, report, Some(says));
             if let (Err(failure), Ok(told)) = (&done, &mut told) {
                 // Nobody may be there to hear it.
                 let _ = told.write_all(&[failure.exit_code(true)]);
@@ -106,23 +116,29 @@ fn open(folder: &Path, generation: Option<u64>) -> Outcome<(PathBuf, Manifest)> 
     Ok((path.into(), Manifest::parse(manifest.as_bytes()).map_err(unfit)?))
 }
 
+/// A snapshot that is to be restored.
+struct Snapshot<'a> {
+    /// The generation's folder.
+    generation: &'a Path,
+    manifest: &'a Manifest,
+    /// What the job asks for.
+    request: &'a RunRequest,
+}
+
 /// Everything from the admission on; `says` hears the code of a detached one.
-fn run(
-    arguments: &Restore,
-    criu: &Path,
-    (generation, manifest): (&Path, &Manifest),
-    place: &Place,
-    report: &Report,
-    says: Option<OwnedFd>,
-) -> Outcome<u8> {
-    let request = as_run(arguments, manifest)?;
+fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, says: Option<OwnedFd>) -> Outcome<u8> {
+    let Snapshot {
+        generation,
+        manifest,
+        request,
+    } = *snapshot;
     let admission = Admission {
         place,
         report,
         is_quiet: false,
         longest_ns: request.wait_timeout_ns,
     };
-    let admitted = match admission.ask(&request)?.0 {
+    let admitted = match admission.ask(request)?.0 {
         Answer::Admitted(admitted) => admitted,
         Answer::Said(said) => return Err(Failure::new(Kind::Failed, said)),
         Answer::Inside(job) => {
@@ -155,11 +171,22 @@ fn run(
     })
 }
 
+/// `--checkpoint-every` and `--checkpoint-out`; the folder is the one that is restored from, unless another is named.
+fn saved(arguments: &Restore, from: &Path) -> Outcome<Option<SavedEvery>> {
+    let Some(text) = &arguments.checkpoint_every else {
+        return Ok(None);
+    };
+    let out = arguments.checkpoint_out.as_deref().unwrap_or(from);
+    let bad = |why: String| Failure::new(Kind::Invalid, format!("--checkpoint-every: {why}"));
+    prepare(saved_every(text, out).map_err(bad)?, false).map(Some)
+}
+
 /// The request of a `run` with the snapshot's limits, on its devices.
-fn as_run(arguments: &Restore, manifest: &Manifest) -> Outcome<RunRequest> {
+fn as_run(arguments: &Restore, manifest: &Manifest, saved: Option<SavedEvery>) -> Outcome<RunRequest> {
     let timeout = arguments.wait_timeout.as_deref().map(parse_duration).transpose();
     let wait_timeout_ns = timeout.map_err(|e| Failure::new(Kind::Invalid, format!("--wait-timeout: {e}")))?;
     let job = &manifest.job;
+    let terms = &job.terms;
     let onto = onto(&arguments.gpu_map, &manifest.devices)?;
     let devices = match onto.is_empty() {
         true => manifest.devices.iter().map(|device| device.uuid.clone()).collect(),
@@ -175,12 +202,20 @@ fn as_run(arguments: &Restore, manifest: &Manifest) -> Outcome<RunRequest> {
         priority: Some(job.class.clone()),
         gpu: Some(devices.join(",")),
         name: job.name.clone(),
+        process_mem: terms.process_bytes.map(|bytes| format!("{bytes}B")),
+        time_limit_ns: terms.time_left_ns.map(|left| left.max(SECOND_NS)),
+        preemptible: terms.preemptible,
+        idle_release_ns: terms.idle_release_ns,
+        strict: terms.strict,
+        labels: terms.labels.clone(),
+        saved,
         wait: arguments.on_full.unwrap_or_default() == OnFull::Wait,
         wait_timeout_ns,
         token: Some(job.token.clone()),
         restored: Some(Box::new(Needs {
             devices: manifest.devices.clone(),
             driver: manifest.driver.clone(),
+            root: manifest.root,
             machine: manifest.machine.clone(),
             onto,
         })),
@@ -289,6 +324,7 @@ impl Listener {
             // Nobody may be there to hear it.
             let _ = std::fs::File::from(says).write_all(&[code]);
         }
+        launch_broker::keep(&self.place);
     }
 
     /// The code for a job whose first process ends while it is looked at; that of one that is suspended does not.

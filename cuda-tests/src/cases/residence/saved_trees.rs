@@ -158,7 +158,7 @@ fn forget_everything(rig: &Rig) {
     rig.remake_machine();
 }
 
-fn start_ring(rig: &Rig) -> Client {
+pub(super) fn start_ring(rig: &Rig) -> Client {
     let script = package_dir().join("programs/ring.py").display().to_string();
     Client::start(rig.run(&["-m", "2GiB", "-g", "0", "--name", "one"], &python(), &[&script]))
 }
@@ -172,12 +172,7 @@ fn ring(rig: &Rig) {
     save(rig, &criu, &["--stop"]).expect("saved");
     client.kill();
     rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
-    // Its semaphores are left with it; CRIU's links beside them are not.
-    for name in saved_names(rig, 2) {
-        let path = Path::new("/dev/shm").join(&name);
-        assert!(!name.starts_with("link_remap.") || !path.exists(), "{name}");
-        let _ = std::fs::remove_file(path);
-    }
+    forget_names(rig, 2);
     for (generation, count) in [("1", 5), ("2", 8), ("1", 5)] {
         let mut again = restore(rig, &criu, &["--generation", generation]);
         for count in [count + 1, count + 2] {
@@ -185,6 +180,15 @@ fn ring(rig: &Rig) {
         }
         assert_eq!(again.finish().code(), Some(0));
         rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+    }
+}
+
+/// A job's semaphores are left with it; CRIU's links beside them are not.
+pub(super) fn forget_names(rig: &Rig, generation: u64) {
+    for name in saved_names(rig, generation) {
+        let path = Path::new("/dev/shm").join(&name);
+        assert!(!name.starts_with("link_remap.") || !path.exists(), "{name}");
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -241,8 +245,8 @@ fn outside(rig: &Rig) {
         (
             "",
             "1",
-            "is in a session that began outside this pid namespace, which CRIU cannot save: start the job with \
-                   setsid partage run",
+            "is in a session that began outside its pid namespace, which CRIU cannot save: start it with setsid \
+                   partage run",
         ),
         ("setsid ", "0", "j1 is saved in "),
     ] {
