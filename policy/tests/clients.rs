@@ -141,6 +141,9 @@ fn a_new_broker_adopts_jobs_and_admits_nothing_until_all_are_back() {
         are_pages_lost: false,
     });
     assert!(host.job_of(on_its_device).is_some(), "the last one came back");
+    // Its grant, of which alone the ledger told meanwhile, was never in use.
+    let view = all_jobs(&host).into_iter().find(|view| view.job == job.to_string());
+    assert_eq!(view.map(|view| view.devices[0].peak_bytes), Some(7 * GIB));
     assert!(host.allocate(client, 0, 3 * GIB) && !host.allocate(client, 0, 1));
     let (next, _) = host.admitted(1, mem("1GiB"));
     assert!(next.0 > 50, "numbers are never used twice");

@@ -174,6 +174,13 @@ impl JobLedger {
         })
     }
 
+    /// The part of [`used_sum`](Self::used_sum) that members say themselves: those whose pages are there.
+    pub fn said_sum<P: Pages>(&self, pages: &P) -> u64 {
+        let words = self.members.keys().filter_map(|client| pages.words(*client));
+        let said = words.filter(|words| words.shared.is_some());
+        said.fold(0, |sum: u64, words| sum.saturating_add(words.used()))
+    }
+
     /// A new member (its words are zero, or what a broker left that died while it attached this client). The only one
     /// gets the whole ceiling and never asks; later ones an even part of the slack, taken from those who hold more.
     pub fn attach<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {

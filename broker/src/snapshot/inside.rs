@@ -5,6 +5,9 @@
 //! that begins in the tree's pid namespace goes to the tree's mounts and becomes CRIU there. The snapshot's folders
 //! reach it as descriptors: their names may mean nothing in those mounts. For a tree that shares our namespaces it is
 //! the same, without a way to go.
+//!
+//! CRIU's program is the one that the tree's mounts have under its path, and runs with this process's rights. So it is
+//! for trees of this process's own user alone, whose mounts `restore` made: the broker refuses all others before.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -92,6 +95,10 @@ pub fn start(dump: &Dump<'_>) -> Result<Child, String> {
     command.arg("--criu-dump").arg(text).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     if let Some(path) = proc::foreign_namespace(dump.tree, "pid") {
+        if mounts.is_none() {
+            // The `/proc` of these mounts has other numbers than its own.
+            return Err(format!("pid {} has another pid namespace, and these mounts", dump.tree));
+        }
         let pids = File::open(&path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         setns(pids, CloneFlags::CLONE_NEWPID)
             .map_err(|errno| format!("cannot enter the pid namespace of pid {}: {}", dump.tree, errno.desc()))?;

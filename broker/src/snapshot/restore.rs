@@ -9,9 +9,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use partage_protocol::message::RESTORE_NAME;
@@ -45,12 +47,19 @@ pub fn serve(order: &str) -> ExitCode {
     let mut report = unsafe { File::from_raw_fd(order.report) };
     // CRIU and what it makes do not get it.
     let _ = nix::fcntl::fcntl(&report, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC));
-    let mut waited: SigSet = FORWARDED.iter().copied().collect();
+    // What is ignored stays so: blocked, it would come in spite of that.
+    let mut waited: SigSet = FORWARDED
+        .iter()
+        .copied()
+        .filter(|signal| !is_ignored(*signal))
+        .collect();
     waited.add(Signal::SIGCHLD);
     match begin(&order, &waited) {
         Ok(root) => {
             let is_heard = writeln!(report, "{RESTORED}").is_ok();
             drop(report);
+            // The job has its own streams, and whoever reads ours would wait for its end.
+            let _ = let_go_of_streams();
             if !is_heard {
                 // Nobody is there to be its parent.
                 return ExitCode::FAILURE;
@@ -90,6 +99,24 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     own_shared(&manifest.shared, &order.generation)?;
     let images = order.generation.join(IMAGES);
     criu::restore(&order.criu, &images, &order.work, &manifest.streams)
+}
+
+/// Is this signal ignored by this process?
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: all zeros is a valid sigaction; without a new action the call only writes the old one there.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        let asked = libc::sigaction(signal as libc::c_int, std::ptr::null(), &raw mut now);
+        asked == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Puts nothing where standard input, output and error are.
+fn let_go_of_streams() -> nix::Result<()> {
+    let null = nix::fcntl::open(c"/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    nix::unistd::dup2_stdin(&null)?;
+    nix::unistd::dup2_stdout(&null)?;
+    nix::unistd::dup2_stderr(&null)
 }
 
 /// Has this process's session a terminal?

@@ -21,6 +21,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pipe2, read, setsid};
 use partage_protocol::driver_place;
+use partage_protocol::message::RESTORE_NAME;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::broker_process::BrokerProcess;
@@ -34,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A broker that meets one that is leaving ends with it; meeting several in a row is no accident.
 const MOST_STARTS: u32 = 3;
+/// Between two attempts to have a broker stand: at first, and after several that failed.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+const MOST_PAUSE: Duration = Duration::from_secs(60);
 /// The broker's standard error, in its directory.
 const STDERR: &str = "partaged.stderr";
 /// Seconds after its last job that a private broker leaves; 60 without it.
@@ -104,10 +108,19 @@ pub fn keep(place: &Place) {
     if place.rule != Rule::Private {
         return;
     }
+    let mut pause = LEAST_PAUSE;
     loop {
-        let peer = reach(place).ok().and_then(|connection| connection.peer());
-        let broker = peer.map_or(BrokerProcess::Unknown, |pid| BrokerProcess::of(pid.cast_signed()));
-        broker.wait_for_its_end();
+        match reach(place).ok().and_then(|connection| connection.peer()) {
+            Some(pid) => {
+                BrokerProcess::of(pid.cast_signed()).wait_for_its_end();
+                pause = LEAST_PAUSE;
+            }
+            // Its folder or its program is gone, the disk is full, or nobody can tell which process it is.
+            None => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(MOST_PAUSE);
+            }
+        }
     }
 }
 
@@ -164,6 +177,10 @@ fn reach_private(place: &Place) -> Outcome<Connection> {
 fn start_private(place: &Place) -> Outcome<Connection> {
     place.prepare()?;
     let deadline = Instant::now() + PATIENCE;
+    if is_among_restored() {
+        // It would see no process outside of this namespace; `restore` starts the next one.
+        return attempts(place, deadline, || false).map_err(|error| error.into_failure(&place.dir));
+    }
     // Held until the broker listens: who comes second finds it listening.
     let _lock = start_lock(&place.dir)?;
     match open(place) {
@@ -185,6 +202,12 @@ fn start_private(place: &Place) -> Outcome<Connection> {
         }
     }
     Err(start_failure(&place.dir, "ended at once"))
+}
+
+/// Is this process in a pid namespace that `restore` made?
+fn is_among_restored() -> bool {
+    let name = std::fs::read("/proc/1/comm").unwrap_or_default();
+    name.strip_suffix(b"\n") == Some(RESTORE_NAME.to_bytes())
 }
 
 fn start_failure(dir: &Path, what: &str) -> Failure {
@@ -309,7 +332,8 @@ fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<BrokerProcess>
     let errors = open_own(&dir.join(STDERR), true)?;
     // The reader learns the broker's pid, and then either an errno or (by CLOEXEC) that exec succeeded.
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
-    // SAFETY: all that the child needs is prepared: beside other threads (`restore`) it makes system calls only.
+    // SAFETY: the child takes no lock that another thread (`restore` has one) may hold: it makes system calls, and
+    // allocates, which glibc allows after a fork.
     match unsafe { fork() }.map_err(fail)? {
         ForkResult::Child => {
             drop(reader);

@@ -63,18 +63,32 @@ pub fn run(file: &Path, words: &[OsString], environment: &Environment) -> Outcom
     }
 }
 
+/// Is this signal ignored by this process?
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: all zeros is a valid sigaction; without a new action the call only writes the old one there.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        let asked = libc::sigaction(signal as libc::c_int, std::ptr::null(), &raw mut now);
+        asked == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 fn waited() -> SigSet {
     let mut waited: SigSet = FORWARDED.iter().copied().collect();
     waited.add(Signal::SIGCHLD);
     waited
 }
 
-/// Blocks the signals that [`wait`] passes on, and answers them.
+/// Blocks the signals that [`wait`] passes on, and answers them. What the caller ignores (`nohup`) stays ignored: a
+/// blocked signal would come in spite of that.
 ///
 /// # Errors
 /// The system's.
 pub fn block() -> Result<SigSet, Errno> {
-    let waited = waited();
+    let mut waited = waited();
+    for signal in FORWARDED.iter().copied().filter(|signal| is_ignored(*signal)) {
+        waited.remove(signal);
+    }
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), None)?;
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: SIG_DFL is no code of ours.

@@ -107,9 +107,10 @@ impl Slot {
         }
     }
 
-    /// Remembers the highest use.
+    /// Remembers the highest use, as far as it is said: of a client whose pages did not come back yet the ledger knows
+    /// only what it may use.
     pub(crate) fn note_peak<M: Machine>(&mut self, pages: &OnSlot<'_, M>) {
-        self.0.peak = self.peak.max(self.ledger.used_sum(pages));
+        self.0.peak = self.peak.max(self.ledger.said_sum(pages));
     }
 
     /// Counts denials.

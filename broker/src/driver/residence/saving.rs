@@ -126,12 +126,10 @@ impl StateDriver {
         let first = first.ok_or_else(|| format!("the first process of {job} has ended, and its others are no tree"))?;
         let (first, remedy) = match self.jobs.get(job).and_then(|record| record.asked.restored_root) {
             Some(number) => (self.restored_root(job, first, number)?, "restore it with --detach"),
-            None if ["pid", "mnt"]
-                .iter()
-                .any(|kind| proc::foreign_namespace(first.pid, kind).is_some()) =>
-            {
+            None if has_own_namespace(first) => {
                 return Err(format!(
-                    "{job} has processes or mounts of its own (a container): a restore would find other files"
+                    "{job} has a pid or mount namespace of its own (a container, a unit with PrivateTmp=), and a \
+                     restore would find other files"
                 ));
             }
             None => (first, "start it with setsid partage run"),
@@ -169,11 +167,16 @@ impl StateDriver {
     /// The first process of a restored tree, by its number in the pid namespace that `restore` made.
     fn restored_root(&self, job: JobId, restore: Process, number: u32) -> Result<Process, String> {
         let below = with_descendants(&*self.processes, &[restore.pid].into());
-        let mut inside = below
-            .into_iter()
-            .filter(|pid| proc::foreign_namespace(*pid, "pid").is_some());
-        let found = inside.find(|pid| proc::inner_number(*pid) == Some(number));
-        let found = found.and_then(|pid| self.processes.stat(pid));
+        let is_its_child = |pid: &u32| self.processes.stat(*pid).is_some_and(|stat| stat.parent == restore.pid);
+        let is_inside = |pid: &u32| proc::foreign_namespace(*pid, "pid").is_some();
+        let keeper = below.iter().find(|pid| is_its_child(pid) && is_inside(pid));
+        let namespace = keeper.and_then(|pid| proc::namespace(*pid));
+        // A job may have made namespaces within that one.
+        let mut of_it = below
+            .iter()
+            .filter(|pid| namespace.is_some() && proc::namespace(**pid) == namespace);
+        let found = of_it.find(|pid| proc::inner_number(**pid) == Some(number));
+        let found = found.and_then(|pid| self.processes.stat(*pid));
         found
             .map(|stat| stat.id)
             .ok_or_else(|| format!("the first process of {job}, {number} in its own pid namespace, has ended"))
@@ -421,6 +424,12 @@ impl StateDriver {
         };
         !first.is_some_and(is_alive) && self.processes_with_library(job).is_empty()
     }
+}
+
+/// Has a process a pid or mount namespace that is not the broker's?
+fn has_own_namespace(process: Process) -> bool {
+    let mut kinds = ["pid", "mnt"].iter();
+    kinds.any(|kind| proc::foreign_namespace(process.pid, kind).is_some())
 }
 
 /// What a job asked for beside the numbers of its devices.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
@@ -65,7 +66,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
     if !arguments.detach {
         return run(&snapshot, &criu, place, report, None);
     }
-    let (hears, says) = nix::unistd::pipe()
+    let (hears, says) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
         .map_err(|error| Failure::new(Kind::Failed, format!("cannot make a pipe: {}", error.desc())))?;
     // SAFETY: this process has one thread, so the child may use everything that the parent may.
     match unsafe { fork() } {
@@ -152,6 +153,8 @@ fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, say
     let work = Work::new()?;
     let order = Order { criu, generation };
     let first = processes::begin(&order, &work)?;
+    // Now: SIGKILL, as of `checkpoint --stop`, leaves no moment for it.
+    drop(work);
     let failed = Arc::new(AtomicU8::new(0));
     let listener = Listener {
         connection,
@@ -277,6 +280,18 @@ fn expect(connection: &mut Connection, manifest: &Manifest, place: &Place) -> Ou
     }
 }
 
+/// Puts nothing where standard input, output and error are: the job has its own.
+fn let_go_of_streams() -> nix::Result<()> {
+    let null = nix::fcntl::open(
+        c"/dev/null",
+        OFlag::O_RDWR | OFlag::O_CLOEXEC,
+        nix::sys::stat::Mode::empty(),
+    )?;
+    nix::unistd::dup2_stdin(&null)?;
+    nix::unistd::dup2_stdout(&null)?;
+    nix::unistd::dup2_stderr(&null)
+}
+
 /// Hears how the job comes back, while its processes are waited for.
 struct Listener {
     connection: Connection,
@@ -323,6 +338,8 @@ impl Listener {
         if let Some(says) = self.says {
             // Nobody may be there to hear it.
             let _ = std::fs::File::from(says).write_all(&[code]);
+            // Nobody waits for it; whoever reads its output would wait for its end.
+            let _ = let_go_of_streams();
         }
         launch_broker::keep(&self.place);
     }

@@ -25,6 +25,11 @@ pub fn cases() -> Vec<Case> {
         .simulated(WHY),
         Case::new("residence::a_restored_job_keeps_what_it_asked_for", terms).simulated(WHY),
         Case::new(
+            "residence::a_restore_is_not_ended_by_what_it_ignores_and_leaves_nothing_behind",
+            ignores,
+        )
+        .simulated(WHY),
+        Case::new(
             "residence::a_restored_job_is_saved_again_and_again_by_its_broker",
             by_itself,
         )
@@ -77,6 +82,10 @@ fn rounds(rig: &Rig) {
         if round == 2 {
             // The next broker knows it as one that was restored.
             kill_broker(rig);
+            rig.eventually(PATIENCE, "its client is back", || {
+                rig.output(rig.partage(&["suspend", "one"])).status.success()
+            });
+            ok(rig, &["resume", "one"]);
         }
         let more: &[&str] = if round == 3 { &["--stop"] } else { &[] };
         let said = save(rig, &criu, more).expect("saved");
@@ -164,6 +173,31 @@ fn terms(rig: &Rig) {
     assert_eq!(second.terms, later);
     let numbers = |job: &partage_protocol::snapshot::SavedJob| (job.limit_bytes, job.request_bytes, job.token.clone());
     assert_eq!(numbers(&first), numbers(&second));
+}
+
+/// As `nohup` starts it.
+fn ignores(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let mut client = one(rig, &[]);
+    save(rig, &criu, &["--stop"]).expect("saved");
+    client.kill();
+    is_over(rig);
+    let work = rig.dir.join("work");
+    std::fs::create_dir(&work).expect("ours");
+    let restore = command(rig, &criu, &[]);
+    let mut patient = rig.command("nohup");
+    patient.arg(restore.get_program()).args(restore.get_args());
+    patient.env("PARTAGE_CRIU", &criu).env("TMPDIR", &work);
+    let mut client = Client::start(patient);
+    client.expect("check a 165", "check 0 0");
+    client.signal(libc::SIGHUP);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    client.expect("check a 165", "check 0 0");
+    save(rig, &criu, &["--stop"]).expect("saved");
+    assert!(!client.finish().success());
+    is_over(rig);
+    let left = std::fs::read_dir(&work).expect("there").count();
+    assert_eq!(left, 0, "files in {}", work.display());
 }
 
 fn by_itself(rig: &Rig) {

@@ -354,7 +354,8 @@ fn with_mounts(rig: &Rig, criu: &Path) {
     let mut client = Client::start(command);
     client.ready();
     let (code, said) = save(rig, criu, &[]).expect_err("its mounts are its own");
-    let text = "has processes or mounts of its own (a container): a restore would find other files";
+    let text = "j2 has a pid or mount namespace of its own (a container, a unit with PrivateTmp=), and a restore would \
+                find other files";
     assert!(code == Some(1) && said.contains(text), "{said}");
     assert!(client.finish().success());
 }
