@@ -61,10 +61,10 @@ impl StateDriver {
         let newest = Store::new(Path::new(&saved.out), Disk).manifest(None);
         // The folder may hold what another job left there.
         let of_it = newest.ok().filter(|(_, found)| found.job.token == record.token_text());
-        // One that was restored was not here meanwhile.
-        let since = of_it
-            .map_or(0, |(_, found)| found.made_unix_ns)
-            .max(record.started_unix_ns);
+        let saved_unix_ns = of_it.map(|(_, found)| found.made_unix_ns);
+        // One that was restored was not here between its save and its start.
+        let here_unix_ns = record.asked.restored_root.map(|_| record.started_unix_ns);
+        let since = saved_unix_ns.max(here_unix_ns).unwrap_or(record.started_unix_ns);
         now.unix_ns.saturating_sub(since)
     }
 
