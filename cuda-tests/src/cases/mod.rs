@@ -48,6 +48,7 @@ mod storm;
 mod terminal;
 mod time;
 mod time_bare;
+mod user;
 mod verified;
 mod views;
 mod why;

@@ -26,6 +26,7 @@ mod saved;
 mod saved_trees;
 mod stuck;
 mod trained;
+mod users;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
@@ -68,6 +69,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(refusals::cases());
     cases.extend(kills::cases());
     cases.extend(of_three::cases());
+    cases.extend(users::cases());
     cases
 }
 

@@ -66,10 +66,20 @@ impl StateDriver {
     ) -> Result<(), (ErrorCode, String)> {
         let name = job.map_or_else(|| "a job".to_owned(), |job| job.to_string());
         let me = nix::unistd::geteuid().as_raw();
-        if caller.uid != me || job.is_some_and(|job| self.policy.owner(job) != Some(me)) {
-            // The files of a snapshot hold the job's memory, and its writer follows names in the caller's folder.
-            let message =
-                format!("{name} can be saved by its owner alone, and by a broker of that user (uid {me} here)");
+        let owner = job.and_then(|job| self.policy.owner(job)).unwrap_or(caller.uid);
+        // The files of a snapshot hold the job's memory, and its writer follows names in the caller's folder.
+        if caller.uid != owner {
+            let message = format!(
+                "{name} can be saved by its owner alone (uid {owner}), not by uid {}",
+                caller.uid
+            );
+            return Err((ErrorCode::NotAllowed, message));
+        }
+        if owner != me {
+            let message = format!(
+                "{name} belongs to uid {owner}, and this broker runs as uid {me}: only a private broker of that user \
+                 saves it (suspend and migrate work here, too)"
+            );
             return Err((ErrorCode::NotAllowed, message));
         }
         // What it names is opened, and its CRIU run, by a process of this broker's.

@@ -5,13 +5,13 @@ use std::process::{Command, Output};
 
 use super::output::text;
 use crate::artefacts::built;
+use crate::cases::user::{GROUP, MEMBER, OTHER, OWNER, User, is_root, open_to_all};
 use crate::client::Client;
 use crate::rig::{GIB, Rig};
 
 /// Runs `command` as another uid, or says why it cannot.
 fn as_nobody(rig: &Rig, arguments: &[&str]) -> Option<Output> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         println!("SKIPPED: only root can act as another user");
         return None;
     }
@@ -40,56 +40,15 @@ pub fn others_jobs(rig: &Rig) {
     assert_eq!(mine.numbers("info")[2], GIB, "untouched");
 }
 
-/// A user of the host, as `setpriv` makes it.
-struct User {
-    uid: &'static str,
-    groups: &'static str,
-}
-
-const OWNER: User = User {
-    uid: "65534",
-    groups: "--clear-groups",
-};
-const OTHER: User = User {
-    uid: "65533",
-    groups: "--clear-groups",
-};
-/// In the group that may connect to the administrators' socket.
-const MEMBER: User = User {
-    uid: "65532",
-    groups: "--groups=65531",
-};
-const GROUP: u32 = 65_531;
-
-impl User {
-    fn partage(&self, rig: &Rig) -> Command {
-        let mut command = rig.command("/usr/bin/setpriv");
-        command
-            .arg(format!("--reuid={}", self.uid))
-            .args(["--regid=65534", self.groups])
-            .arg(rig.installed());
-        command
-    }
-
-    /// The exit code of a command, and what it said.
-    fn say(&self, rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
-        let mut command = self.partage(rig);
-        command.args(arguments);
-        let output = rig.output(command);
-        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
-    }
-
-    fn is_admin(&self, rig: &Rig) -> bool {
-        let (code, said) = self.say(rig, &["status", "--json"]);
-        assert_eq!(code, Some(0), "{said}");
-        let status: serde_json::Value = serde_json::from_str(&said).expect("a document");
-        status["broker"]["is_admin"].as_bool().expect("it says so")
-    }
+fn is_admin(rig: &Rig, user: &User) -> bool {
+    let (code, said) = user.say(rig, &["status", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let status: serde_json::Value = serde_json::from_str(&said).expect("a document");
+    status["broker"]["is_admin"].as_bool().expect("it says so")
 }
 
 pub fn administrators(rig: &Rig) {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         println!("SKIPPED: only root can act as another user");
         return;
     }
@@ -105,13 +64,7 @@ pub fn administrators(rig: &Rig) {
     rig.eventually(soon, "the broker listens", || sockets.iter().all(|path| path.exists()));
     // As the broker itself does where the host has the group `partage`.
     std::os::unix::fs::chown(&sockets[1], None, Some(GROUP)).expect("root");
-    let _ = Command::new("/bin/chmod")
-        .args(["-R", "a+rwX"])
-        .arg(rig.sim_dir())
-        .status();
-    // A copy: the build folder may lie below a home folder that is closed to others.
-    let client = rig.dir.join("client");
-    std::fs::copy(crate::artefacts::client(), &client).expect("writable");
+    let client = open_to_all(rig);
     let mut command = OWNER.partage(rig);
     command.args(["run", "-m", "1GiB", "--name", "secret", "--"]);
     command.arg(&client).arg("dlopen");
@@ -123,11 +76,11 @@ pub fn administrators(rig: &Rig) {
         let (code, said) = OTHER.say(rig, arguments);
         assert_eq!(code, Some(3), "{arguments:?}: {said}");
     }
-    assert!(!OTHER.is_admin(rig) && !OWNER.is_admin(rig));
+    assert!(!is_admin(rig, &OTHER) && !is_admin(rig, &OWNER));
     assert!(!OTHER.say(rig, &["ps"]).1.contains("secret"));
     assert_eq!(job.numbers("info")[2], GIB, "untouched");
     // An administrator does, by name too.
-    assert!(MEMBER.is_admin(rig));
+    assert!(is_admin(rig, &MEMBER));
     let (code, said) = MEMBER.say(rig, &["set", "secret", "mem=2GiB"]);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(job.numbers("info")[2], 2 * GIB);
@@ -143,8 +96,7 @@ pub fn administrators(rig: &Rig) {
 }
 
 pub fn two_users(rig: &Rig) {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         println!("SKIPPED: only root can act as another user");
         return;
     }

@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use super::super::Case;
-use super::super::ruled_host::Host;
 use super::said::{filled, kill_broker, no, ok, state};
 use crate::artefacts::client as client_program;
 use crate::client::{Client, PATIENCE};
@@ -37,12 +36,11 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(why),
         Case::new("residence::a_job_on_a_mig_instance_is_bound_and_not_touched", mig).simulated(why),
-        Case::new("residence::a_job_with_a_process_of_another_user_is_not_touched", users).simulated(why),
     ]
 }
 
 /// The driver's calls that change a process, as the broker's helpers make them.
-struct Trace(PathBuf);
+pub struct Trace(pub PathBuf);
 
 impl Trace {
     /// Starts the broker, whose helpers write there from now on.
@@ -55,7 +53,7 @@ impl Trace {
         trace
     }
 
-    fn calls(&self) -> usize {
+    pub fn calls(&self) -> usize {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
         let is_one = |line: &&str| {
             let names = ["Lock ", "Checkpoint ", "Restore ", "Unlock "];
@@ -67,7 +65,7 @@ impl Trace {
     }
 
     /// Neither a suspend nor a move touches the job; the reason and what to do are said.
-    fn is_untouched(&self, rig: &Rig, job: &str, (reason, remedy): (&str, &str)) {
+    pub fn is_untouched(&self, rig: &Rig, job: &str, (reason, remedy): (&str, &str)) {
         let before = self.calls();
         for command in [&["suspend", job][..], &["migrate", job, "--to", "1"]] {
             let (code, said) = no(rig, command);
@@ -211,7 +209,7 @@ fn closed(rig: &Rig) {
 }
 
 /// A client of this name with half a GiB that it has written, started behind `wrapper` on the first device.
-fn filled_behind(rig: &Rig, options: &[&str], wrapper: &[&str]) -> Client {
+pub fn filled_behind(rig: &Rig, options: &[&str], wrapper: &[&str]) -> Client {
     let program = client_program().display().to_string();
     let mut words = wrapper.to_vec();
     words.extend([program.as_str(), "dlopen"]);
@@ -247,30 +245,6 @@ fn mig(rig: &Rig) {
     ok(rig, &["suspend", "whole"]);
     ok(rig, &["resume", "whole"]);
     other.expect("check a 165", "check 0 0");
-}
-
-/// The job is root's, and one of its processes another user's.
-fn users(rig: &Rig) {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!(
-            "SKIPPED: residence::a_job_with_a_process_of_another_user_is_not_touched: only root can act as another"
-        );
-        return;
-    }
-    let trace = Trace(rig.dir.join("trace"));
-    let host = Host::traced(rig, "schema = 1\n", &trace.0);
-    let wrapper = [
-        "/usr/bin/setpriv",
-        "--reuid=65534",
-        "--inh-caps=+dac_override",
-        "--ambient-caps=+dac_override",
-    ];
-    let mut client = filled_behind(rig, &["-m", "1GiB", "-g", "0", "--name", "two"], &wrapper);
-    let reason = format!("pid {} runs as uid 65534, and the job belongs to uid 0", client.pid());
-    trace.is_untouched(rig, "two", (&reason, "start the whole job as one user"));
-    client.expect("check a 165", "check 0 0");
-    drop(host);
 }
 
 /// A memory cgroup, removed with the last process in it.
