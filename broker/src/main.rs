@@ -10,6 +10,7 @@ use partage_broker::clock::now;
 use partage_broker::config::{Config, SYSTEM_FILE, unknown_groups};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
+use partage_broker::helper::process::User;
 use partage_broker::host::checkpoint::CheckpointHelpers;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
@@ -101,6 +102,9 @@ struct Arguments {
     /// Ask the user database for a broker at the other end of standard input
     #[arg(long, hide = true)]
     user_helper: bool,
+    /// With --checkpoint-helper: the user whose process it becomes, `UID:GID:GROUP,…`
+    #[arg(long = "as", hide = true, value_name = "USER", requires = "checkpoint_helper")]
+    user: Option<String>,
     /// With a helper: where a command found the driver's libraries
     #[arg(long, hide = true, value_name = "FILE")]
     driver_file: Option<PathBuf>,
@@ -120,6 +124,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if arguments.checkpoint_helper {
+        if let Some(user) = &arguments.user
+            && User::parse(user).is_none_or(|user| user.become_it().is_err())
+        {
+            return ExitCode::FAILURE;
+        }
         checkpoint::serve(arguments.driver_file.as_deref());
         return ExitCode::SUCCESS;
     }

@@ -179,6 +179,8 @@ pub enum Action {
         kind: &'static str,
         /// The job, where one is meant.
         job: Option<JobId>,
+        /// The job's owner: a job that never ran is forgotten by the time that this is read.
+        uid: Option<u32>,
         /// The process, where one is meant.
         pid: Option<u32>,
         /// A sentence with the numbers.

@@ -98,6 +98,8 @@ pub struct Policy {
     usage: Usage,
     /// Jobs of the broker before whose devices were not seen since: the rules of today are not yet about them.
     unjudged: Vec<JobId>,
+    /// When runs that waited at the broker before have asked again.
+    runs_back_ns: u64,
     /// The time of the step that is under way, or was the last.
     now_ns: u64,
     /// When something is due; kept so that asks need not look at every job.
@@ -128,6 +130,7 @@ impl Policy {
             times: Times::default(),
             usage: Usage::default(),
             unjudged: Vec::new(),
+            runs_back_ns: 0,
             now_ns: 0,
             due_ns: None,
             unix_offset_ns: 0,
@@ -221,7 +224,22 @@ impl Policy {
 
     pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, text: String) {
         let reason = text.clone();
-        self.command(Action::Publish { kind, job, pid, text }, &reason);
+        let uid = job.and_then(|job| self.owner(job));
+        self.command(
+            Action::Publish {
+                kind,
+                job,
+                uid,
+                pid,
+                text,
+            },
+            &reason,
+        );
+    }
+
+    /// Until then runs that waited at the broker before ask again.
+    pub(crate) const fn let_runs_pass_until(&mut self, until_ns: u64) {
+        self.runs_back_ns = until_ns;
     }
 
     /// `nvidia-smi`'s index of a device, or [`NO_INDEX`].
@@ -230,7 +248,8 @@ impl Policy {
     }
 
     /// `GPU 3`, or the UUID of a device that was not seen.
-    pub(crate) fn gpu(&self, device: DeviceUuid) -> String {
+    #[must_use]
+    pub fn gpu(&self, device: DeviceUuid) -> String {
         self.devices
             .get(&device)
             .map_or_else(|| device.to_string(), |known| format!("GPU {}", known.seen.index))

@@ -208,3 +208,26 @@ fn a_waiting_job_is_as_strict_as_the_rules_at_its_admission() {
         assert_eq!(view(&host, job).is_strict, expected, "{asked} {first} {then}");
     }
 }
+
+/// The event says whose it was, for others read no more of it than of a job that runs.
+#[test]
+fn what_becomes_of_a_waiting_job_is_its_owners() {
+    let mut host = Host::new(&[8]);
+    host.admitted(2, mem("8GiB"));
+    let (gone, _) = host.run(1, mem("6GiB"));
+    host.step(Event::TicketGone(gone));
+    let short = RunRequest {
+        wait_timeout_ns: Some(SECOND_NS),
+        ..mem("6GiB")
+    };
+    host.run(1, short);
+    host.pass(2 * SECOND_NS);
+    let owner = |wanted: &str| {
+        let mut found = host.commands.iter().filter_map(|command| match &command.action {
+            Action::Publish { kind, uid, .. } if *kind == wanted => Some(*uid),
+            _ => None,
+        });
+        found.next().expect("it is said")
+    };
+    assert_eq!(["job-gone", "job-refused"].map(owner), [Some(1), Some(1)]);
+}

@@ -288,6 +288,57 @@ fn the_next_broker_knows_that_it_is_to_come_back() {
     assert_eq!(host.policy.waiting_jobs(), 1);
 }
 
+/// The run waited at a broker that died, and asks the next one after it took over what left.
+#[test]
+fn the_next_broker_leaves_the_room_to_the_run_that_asks_again() {
+    for asks in [true, false] {
+        let mut host = Host::new(&[8]);
+        let (low, client) = at_work(&mut host, of("low", "6g"), 4);
+        let mut engine = Engine::default();
+        host.run(2, of("high", "6g"));
+        engine.work(&mut host);
+        let mut records = host.records();
+        records.retain(|record| record.id == low.0);
+        host.restart(records);
+        let process = host.programs[&client].process;
+        host.step(Event::Reattach {
+            client,
+            process,
+            are_pages_lost: false,
+        });
+        host.measure();
+        engine.told(&host);
+        host.pass(2 * SECOND_NS);
+        let again = asks.then(|| host.run(2, of("high", "6g")).0);
+        host.pass(20 * SECOND_NS);
+        engine.work(&mut host);
+        let state = if asks { "suspended" } else { "running" };
+        assert_eq!(host.state_of(low), state);
+        assert!(again.is_none_or(|ticket| host.job_of(ticket).is_some()));
+    }
+}
+
+/// What it left with is what it needs again, before anybody measured what it holds beyond its charges.
+#[test]
+fn a_job_that_leaves_again_at_once_needs_as_much_room() {
+    let mut host = Host::new(&[8]);
+    let (low, client) = at_work(&mut host, of("low", "6g"), 4);
+    assert!(host.make_context(client, 0, GIB / 2));
+    for _ in 0..2 {
+        say(&mut host, low, Residence::Leaving);
+        let processes = host.policy.processes(low);
+        host.policy.ledger_leave(low, &processes, &host.board, host.now_ns);
+        say(&mut host, low, Residence::Away);
+        assert_eq!(host.policy.returning_bytes(low, &host.board), 4 * GIB + GIB / 2);
+        say(&mut host, low, Residence::Coming);
+        host.policy.ledger_come(low, &processes, &host.board, host.now_ns);
+        host.policy.ledger_back(low, &host.board, host.now_ns);
+        say(&mut host, low, Residence::Here);
+    }
+    host.measure();
+    assert_eq!(host.policy.returning_bytes(low, &host.board), 4 * GIB + GIB / 2);
+}
+
 #[test]
 fn a_way_that_began_under_another_broker_is_not_taken_for_a_long_one() {
     let mut host = Host::new(&[8]);

@@ -19,7 +19,7 @@ fn limited(amount: &str, minutes: u64) -> RunRequest {
 }
 
 fn places(host: &Host) -> Vec<PlaceView> {
-    host.policy.queue_view(host.now_ns, &host.board).jobs
+    host.policy.queue_view(&caller(0), host.now_ns, &host.board).jobs
 }
 
 /// The guesses in whole minutes.
@@ -123,6 +123,12 @@ fn a_suspended_job_that_comes_back_has_its_place() {
     let views = places(&host);
     let shown = |view: &PlaceView| (view.job.clone(), view.comes_back, view.expected_wait_ns.is_some());
     assert_eq!(shown(&views[0]), (job.to_string(), true, false));
-    assert!(!views[0].reason.is_empty());
+    assert!(views[0].reason.contains("GPU 0"), "{}", views[0].reason);
+    // Why it cannot may be about a process of it: that is its owner's to know.
+    for (uid, is_told) in [(1, true), (2, false)] {
+        let view = host.policy.queue_view(&caller(uid), host.now_ns, &host.board);
+        assert_eq!(view.jobs[0].reason == views[0].reason, is_told);
+        assert!(!view.jobs[0].reason.is_empty());
+    }
     assert_eq!((views[1].place, views[1].comes_back), (2, false));
 }

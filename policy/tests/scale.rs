@@ -274,7 +274,12 @@ fn measure(crowd: &mut Crowd, gpus: u8, rules: impl Fn(usize) -> Rules) {
     });
     println!("  {} jobs wait", crowd.host.policy.queue().count());
     say(crowd, "queue", 10, |crowd, _| {
-        drop(crowd.host.policy.queue_view(crowd.host.now_ns, &crowd.host.board));
+        drop(
+            crowd
+                .host
+                .policy
+                .queue_view(&caller(0), crowd.host.now_ns, &crowd.host.board),
+        );
     });
     say(crowd, "a tick", 10, |crowd, _| crowd.step(Event::Tick));
 }

@@ -90,6 +90,9 @@ proptest! {
         prop_assert!(!ledger.is_away(&pages, AWAY));
         prop_assert_eq!(Row::get(&away.granted), Row::get(&away.ledger));
         prop_assert!(Row::get(&away.granted) >= used && ledger.held_sum(&pages) <= limit);
+        // It leaves again before anybody measured it, and has to have as much room the next time.
+        prop_assert_eq!(Row::get(&away.overhead), owed - used);
+        prop_assert_eq!(ledger.leave(&pages, AWAY, 0), owed);
     }
 }
 

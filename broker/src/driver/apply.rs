@@ -63,18 +63,12 @@ impl StateDriver {
             Action::Watch { job: _, process } => self.watch_first(process),
             Action::SaveJob(record) => self.save_job(*record, now),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
-            Action::ShowUnmanaged { device, load } => {
-                self.effects.push(Effect::Time(Message::Unmanaged(device, load)));
-            }
+            Action::ShowUnmanaged { device, load } => self.tell_time(Message::Unmanaged(device, load)),
             Action::CorrectTime {
                 device,
                 charges,
                 over_ns,
-            } => self.effects.push(Effect::Time(Message::Correct {
-                device,
-                charges,
-                over_ns,
-            })),
+            } => self.correct_time(device, charges, over_ns),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => self.remember_job(&ended),
             Action::SaveUsage(users) => self.save_usage(&users),
@@ -83,8 +77,26 @@ impl StateDriver {
             Action::KillProcess(process) => self.kill_process(process, now),
             Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),
             Action::Tell { job, text } => self.tell(job, &text),
-            Action::Publish { kind, job, pid, text } => self.publish(now, kind, job, pid, text),
+            Action::Publish {
+                kind,
+                job,
+                uid,
+                pid,
+                text,
+            } => self.publish_of(now, uid, kind, (job, pid), text),
         }
+    }
+
+    fn correct_time(&mut self, device: DeviceUuid, charges: Vec<(JobId, i64)>, over_ns: u64) {
+        self.tell_time(Message::Correct {
+            device,
+            charges,
+            over_ns,
+        });
+    }
+
+    fn tell_time(&mut self, message: Message) {
+        self.effects.push(Effect::Time(message));
     }
 
     /// Tells the dispatcher a job's terms. One that moved is another job for it: what it knew was of the device before.

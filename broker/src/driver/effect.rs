@@ -50,6 +50,8 @@ pub enum Effect {
         to: ConnectionId,
         /// The user whose events are told in full; none for a caller who is no user outside its container.
         viewer: Option<u32>,
+        /// Everybody's are: the caller is an administrator, and in no container.
+        is_admin: bool,
     },
     /// Close when everything is sent.
     Close(ConnectionId),

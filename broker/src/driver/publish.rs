@@ -14,6 +14,18 @@ use crate::watch::flood::{FREE, is_always_said};
 impl StateDriver {
     pub(super) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
         let uid = job.and_then(|job| self.policy.owner(job));
+        self.publish_of(now, uid, kind, (job, pid), text);
+    }
+
+    /// The same of a job whose owner is said: it may be forgotten.
+    pub(super) fn publish_of(
+        &mut self,
+        now: Now,
+        uid: Option<u32>,
+        kind: &str,
+        (job, pid): (Option<JobId>, Option<u32>),
+        text: String,
+    ) {
         // A process of no job is its owner's, or everybody's would share what may be said of them.
         let of_process = pid
             .filter(|_| kind == "unmanaged")

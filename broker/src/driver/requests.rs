@@ -61,7 +61,7 @@ impl StateDriver {
             Request::Register(request) => self.register(peer, caller, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
-            Request::Queue => self.queue(to, now),
+            Request::Queue => self.queue(to, &caller, now),
             Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
@@ -295,8 +295,8 @@ impl StateDriver {
         self.answer(to, Reply::Status(status));
     }
 
-    fn queue(&mut self, to: ConnectionId, now: Now) {
-        let view = self.policy.queue_view(now.ns, &self.clients);
+    fn queue(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
+        let view = self.policy.queue_view(caller, now.ns, &self.clients);
         self.answer(to, Reply::Queue(view));
     }
 
@@ -351,7 +351,11 @@ impl StateDriver {
             .collect();
         self.effects.push(Effect::Packets { to, packets });
         if follow {
-            self.effects.push(Effect::Follow { to, viewer: own });
+            self.effects.push(Effect::Follow {
+                to,
+                viewer: own,
+                is_admin: caller.is_admin,
+            });
         } else {
             let message = "no more events".to_owned();
             self.answer(to, Reply::Done { message });

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -13,12 +12,14 @@ use serde::Serialize;
 use super::channel::Channel;
 
 /// A user of the system, as a process runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
     /// User id.
     pub uid: u32,
     /// Primary group's id.
     pub gid: u32,
+    /// Supplementary groups: the GPU's device files may be open to one of them alone.
+    pub groups: Vec<u32>,
 }
 
 impl User {
@@ -28,7 +29,44 @@ impl User {
         Self {
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),
+            groups: Vec::new(),
         }
+    }
+
+    /// As the argument of a helper: `UID:GID:GROUP,…`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let groups: Vec<String> = self.groups.iter().map(ToString::to_string).collect();
+        format!("{}:{}:{}", self.uid, self.gid, groups.join(","))
+    }
+
+    /// From that text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let (uid, gid, groups) = (parts.next()?, parts.next()?, parts.next()?);
+        let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::parse);
+        let found = Self {
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+            groups: groups.collect::<Result<_, _>>().ok()?,
+        };
+        parts.next().is_none().then_some(found)
+    }
+
+    /// Makes this process, which is root's, the user's. It stays one that the user can neither trace nor read: the
+    /// kernel makes it so where a process changes its user without `exec`.
+    ///
+    /// # Errors
+    /// The system's: it is not root's.
+    pub fn become_it(&self) -> std::io::Result<()> {
+        use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+        let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        setgroups(&groups)?;
+        setresgid(gid, gid, gid)?;
+        setresuid(uid, uid, uid)?;
+        Ok(())
     }
 }
 
@@ -39,8 +77,6 @@ pub struct HelperCommand {
     pub program: PathBuf,
     /// Arguments.
     pub arguments: Vec<OsString>,
-    /// Whose process it becomes; none: this process's user's.
-    pub user: Option<User>,
 }
 
 impl HelperCommand {
@@ -55,14 +91,18 @@ impl HelperCommand {
         Self {
             program: "/proc/self/exe".into(),
             arguments,
-            user: None,
         }
     }
 
-    /// The same as a user's process, without any other group. Only root can start one of another user.
+    /// The same as a user's process. Only root can start one of another user.
+    ///
+    /// It becomes the user's after its `exec`. Before, it has what the broker has open, and the broker waits for it:
+    /// its user could stop both.
     #[must_use]
-    pub fn of_user(mut self, user: User) -> Self {
-        self.user = (user != User::own()).then_some(user);
+    pub fn of_user(mut self, user: &User) -> Self {
+        if user.uid != User::own().uid {
+            self.arguments.extend(["--as".into(), user.text().into()]);
+        }
         self
     }
 }
@@ -92,10 +132,6 @@ impl<Q: Clone + Serialize> Helper<Q> {
         // A helper is no client: a preloaded library would hook what it calls.
         for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
             start.env_remove(name);
-        }
-        if let Some(user) = command.user {
-            // Root's other groups go with it.
-            start.gid(user.gid).uid(user.uid);
         }
         let child = start.spawn()?;
         Ok(Self { child, channel })

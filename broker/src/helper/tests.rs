@@ -12,12 +12,7 @@ use super::process::{BackOff, Helper, HelperCommand, Killed, User};
 fn start(script: &str) -> Helper<String> {
     let program = "/bin/sh".into();
     let arguments = vec!["-c".into(), script.into()];
-    Helper::start(&HelperCommand {
-        program,
-        arguments,
-        user: None,
-    })
-    .expect("a shell")
+    Helper::start(&HelperCommand { program, arguments }).expect("a shell")
 }
 
 /// The first answer or error.
@@ -95,7 +90,6 @@ fn a_helper_cannot_be_started_without_its_program() {
     let command = HelperCommand {
         program: "/nonexistent/helper".into(),
         arguments: Vec::new(),
-        user: None,
     };
     assert!(Helper::<String>::start(&command).is_err());
 }
@@ -144,28 +138,36 @@ fn the_helpers_side_answers_each_line_and_ends_at_garbage() {
 }
 
 #[test]
-fn a_helper_of_another_user_is_that_users_process_and_in_no_group_of_ours() {
+fn a_helper_of_another_user_is_told_whose_it_becomes() {
     let other = User {
         uid: 65_533,
         gid: 65_532,
+        groups: vec![44, 65_530],
     };
-    let command = HelperCommand {
-        program: "/bin/sh".into(),
-        arguments: vec![
-            "-c".into(),
-            r#"read ask; echo "[$(id -u),$(id -g),$(id -G | wc -w)]" >&0"#.into(),
-        ],
-        user: None,
-    };
-    let started = Helper::<String>::start(&command.clone().of_user(other));
-    if !nix::unistd::geteuid().is_root() {
-        assert!(started.is_err(), "only root can");
-        return;
+    let own = HelperCommand::own("--checkpoint-helper", None);
+    let arguments = own.clone().of_user(&other).arguments;
+    assert_eq!(arguments[1..], ["--as", "65533:65532:44,65530"]);
+    assert_eq!(
+        own.clone().of_user(&User::own()).arguments,
+        own.arguments,
+        "nothing to change"
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_user_is_read_as_it_was_written(uid: u32, gid: u32, groups: Vec<u32>) {
+        let user = User { uid, gid, groups };
+        proptest::prop_assert_eq!(User::parse(&user.text()), Some(user));
     }
-    let mut helper = started.expect("root can");
-    helper.channel.ask("whose".to_owned(), 0, 1);
-    let said: [u32; 3] = answer(&mut helper).expect("numbers");
-    assert_eq!(said, [other.uid, other.gid, 1]);
-    end(helper);
-    assert_eq!(command.of_user(User::own()).user, None, "nothing to change");
+
+    #[test]
+    fn what_is_no_user_is_refused(text in "[0-9:,a ]{0,16}") {
+        if let Some(user) = User::parse(&text) {
+            // Zeros before a number, or a comma too many.
+            proptest::prop_assert_eq!(User::parse(&user.text()), Some(user));
+        }
+        let longer = format!("{}:", text);
+        proptest::prop_assert!(text.matches(':').count() != 2 || User::parse(&longer).is_none());
+    }
 }

@@ -45,10 +45,10 @@ impl Server {
                 }
             }
             Effect::Document { to, reply, is_last } => self.send_document(to, &reply, is_last, now),
-            Effect::Follow { to, viewer } => {
+            Effect::Follow { to, viewer, is_admin } => {
                 self.set_role(to, Role::Follower);
                 if let Some(connection) = self.connections.get_mut(&to) {
-                    connection.viewer = viewer;
+                    (connection.viewer, connection.is_admin) = (viewer, is_admin);
                     self.followers.insert(to);
                 }
             }

@@ -143,22 +143,40 @@ fn move_lines(view: &MoveView) -> Vec<String> {
 
 /// The broker died or was stopped meanwhile. A job may stand until the next one goes on with it, and perhaps nobody
 /// else starts a private one: it is started here.
-fn broker_ended(connection: &Connection, place: &Place) -> Failure {
+fn broker_ended(connection: &Connection, place: &Place, request: &Request) -> Failure {
     if !silence::has_left(&place.dir, connection.peer(), Instant::now() + LEAVING) {
         return silence::hung_up(&place.dir);
     }
     let ended = "the broker ended before it answered";
     let next = match place.rule {
-        Rule::Managed => Ok("the next one goes on with what was begun"),
-        Rule::Private => broker::bring_up(place).map(|_| "another one is there, and goes on with what was begun"),
+        Rule::Managed => Ok("the next one"),
+        Rule::Private => broker::bring_up(place).map(|_| "another one is there, and"),
     };
     match next {
-        Ok(next) => Failure::new(Kind::NoBroker, format!("{ended}; {next}")).hint("see: partage ps"),
+        Ok(next) => {
+            let (does, hint) = after_a_death(request);
+            Failure::new(Kind::NoBroker, format!("{ended}; {next} {does}")).hint(hint)
+        }
         Err(why) => {
             let why = why.message;
             let message = format!("{ended}, and no other came, so what was begun may stand still: {why}");
             Failure::new(Kind::NoBroker, message).hint("once that is mended: partage broker start")
         }
+    }
+}
+
+/// What the next broker does about a request whose answer the last one did not give, and what is left to do.
+fn after_a_death(request: &Request) -> (&'static str, String) {
+    match request {
+        Request::Resume { target, .. } => (
+            "finishes a return that had begun, and keeps no place in the queue",
+            format!("see: partage ps; while it is suspended: partage resume {target}"),
+        ),
+        Request::Drain { gpu, .. } => (
+            "keeps the GPU drained, and moves no more jobs by itself",
+            format!("for the jobs that are left: partage drain {gpu}"),
+        ),
+        _ => ("finishes or undoes what was begun", "see: partage ps".to_owned()),
     }
 }
 
@@ -171,7 +189,7 @@ pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Out
         .map_err(|error| error.into_failure(&place.dir))?;
     loop {
         let heard = match connection.hear(None) {
-            Err(ConnectionError::Ended) => return Err(broker_ended(&connection, place)),
+            Err(ConnectionError::Ended) => return Err(broker_ended(&connection, place, request)),
             other => other.map_err(|error| error.into_failure(&place.dir))?,
         };
         match heard {

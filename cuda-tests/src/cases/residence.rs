@@ -37,6 +37,7 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(SIZE),
         Case::new("residence::threads_are_suspended_at_random_moments", threads),
+        Case::new("residence::a_job_that_leaves_again_at_once_needs_as_much_room", at_once),
         Case::new("residence::all_processes_of_a_job_leave_together", several),
         Case::new(
             "residence::no_allocation_within_the_limit_is_denied_by_a_suspend",
@@ -118,6 +119,24 @@ fn room(rig: &Rig) {
     client.expect(&format!("alloc {MIB} more"), "alloc 0");
     assert!(client.finish().success());
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+}
+
+/// Its context counts before anybody measured it again: a restore that lacked its bytes would lose the job.
+fn at_once(rig: &Rig) {
+    let mut client = filled(rig, "one", "4GiB");
+    rig.wait_for_overhead();
+    let left = || {
+        let said = ok(rig, &["suspend", "one"]);
+        let (bytes, _) = said.split_once(" are in host memory").expect("it says how many");
+        bytes.to_owned()
+    };
+    let first = left();
+    for _ in 0..10 {
+        ok(rig, &["resume", "one"]);
+        assert_eq!(left(), first);
+    }
+    ok(rig, &["resume", "one"]);
+    client.expect("check a 165", "check 0 0");
 }
 
 /// Threads that launch, wait, ask, allocate, free and capture.

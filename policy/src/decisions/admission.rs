@@ -127,7 +127,7 @@ impl Policy {
         };
         let record = record_of(id, run, lazy, &queued.spec);
         self.add_job(Job::new(record, Life::waiting(queued)));
-        self.queue.join(id);
+        self.queue_run(id, now_ns);
     }
 
     /// What a request asks, judged by the rules.
@@ -461,8 +461,11 @@ impl Policy {
 
     /// A waiting job is given up, with an answer.
     pub(crate) fn leave_queue(&mut self, id: JobId, why: ErrorView) {
-        if let Some(queued) = self.forget_waiting(id) {
+        if self.jobs.get(&id).is_some_and(|job| job.life.queued().is_some()) {
+            // While it is known whose it is: others read neither its terms nor its name.
             self.publish("job-refused", Some(id), None, format!("{id}: {}", why.message));
+        }
+        if let Some(queued) = self.forget_waiting(id) {
             self.refuse(queued.ticket, why);
         }
     }

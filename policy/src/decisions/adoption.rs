@@ -26,9 +26,15 @@ use crate::residence::Residence;
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
 /// within a second; one that does not is stopped, and is counted with all that its ledger says.
 pub const ADOPTION_NS: u64 = 10 * SECOND_NS;
+/// A job that left for a run does not come back for so long: the run waits at no broker yet. One whose broker died asks
+/// the next within seconds.
+const RUNS_BACK_NS: u64 = 5 * SECOND_NS;
 
 impl Policy {
     pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
+        if !adoption.jobs.is_empty() {
+            self.let_runs_pass_until(now_ns.saturating_add(RUNS_BACK_NS));
+        }
         self.jobs.keep_numbers_below(adoption.next_job);
         self.take_drained(adoption.drained);
         let unix_ns = self.unix_ns(now_ns);
@@ -94,7 +100,9 @@ impl Policy {
             let is_here = record.residence.residence() == Residence::Here;
             let promised = if is_here { place.request } else { 0 };
             let ceiling = promised.max(held).min(limit);
-            slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held));
+            let words = clients.iter().filter_map(|client| machine.words(*client, slot));
+            let owed = words.fold(0, |sum: u64, words| sum.saturating_add(words.owed.load()));
+            slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held, owed));
         }
         let (residence, left_for) = (record.residence.residence(), record.residence.left_for);
         let mut job = Job::adopted(record, slots, time_limit_at_ns);

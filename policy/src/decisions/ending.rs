@@ -286,8 +286,8 @@ impl Policy {
     pub(crate) fn ticket_gone(&mut self, ticket: Ticket) {
         let waits = |job: &&Job| job.life.queued().is_some_and(|queued| queued.ticket == ticket);
         if let Some(id) = self.jobs.values().find(waits).map(Job::id) {
-            self.forget_waiting(id);
             self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
+            self.forget_waiting(id);
         }
         self.return_given_up(ticket);
         for job in self.jobs.values_mut() {

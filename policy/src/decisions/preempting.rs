@@ -18,7 +18,7 @@ use super::claims::Claims;
 use super::placement::Shortages;
 use super::survey::{Absent, Survey};
 use crate::command::Action;
-use crate::job::{Job, State};
+use crate::job::{Job, Returning, State};
 use crate::machine::Machine;
 use crate::residence::Residence;
 
@@ -133,11 +133,34 @@ impl Policy {
         }
     }
 
+    /// A run waits: behind all others but, at a new broker, before the jobs that left for runs. It may be one of those,
+    /// and asked the broker before.
+    pub(super) fn queue_run(&mut self, id: JobId, now_ns: u64) {
+        self.queue.join(id);
+        if now_ns >= self.runs_back_ns {
+            return;
+        }
+        let lets_them_pass =
+            |returning: &Returning| !returning.is_coming && returning.not_before_ns == Some(self.runs_back_ns);
+        let returning = self.returning.iter().filter(|(_, returning)| lets_them_pass(returning));
+        let behind: Vec<JobId> = returning.map(|(job, _)| *job).collect();
+        for job in behind {
+            self.queue.leave(job);
+            self.queue.join(job);
+        }
+    }
+
     /// A job that is away waits in the queue to come back, without a command.
     pub(crate) fn come_back(&mut self, id: JobId, now_ns: u64) {
+        let left_for_a_run = |job: &Job| job.record.residence.left_for.is_some();
+        let is_early = now_ns < self.runs_back_ns && self.jobs.get(&id).is_some_and(left_for_a_run);
         let returning = self.returning.entry(id).or_default();
         let was_wanted = returning.is_wanted();
         returning.come_by_itself(now_ns);
+        if is_early {
+            returning.let_pass_until(self.runs_back_ns);
+            returning.wait_for("this broker has just begun, and the run that it left for may ask again");
+        }
         if !was_wanted && !returning.is_coming {
             self.queue.join(id);
         }

@@ -19,9 +19,9 @@ use super::claims::{Claims, Wish};
 use super::time_limit::time_limit_at;
 use crate::caller::Process;
 use crate::command::Action;
-use crate::device::{DeviceState, Hold};
+use crate::device::{DeviceState, Hold, Member};
 use crate::job::{Job, Placement};
-use crate::machine::{Machine, OnSlot};
+use crate::machine::{Machine, OnSlot, overhead_of};
 use crate::residence::{Mark, Place, Residence, Target};
 
 /// A device without room for a job that wants to be there.
@@ -183,9 +183,19 @@ impl Policy {
             let pages = OnSlot { machine, slot };
             for client in &clients {
                 state.ledger_mut().came_back(&pages, *client, now_ns);
+                let member = Member {
+                    job: id,
+                    client: *client,
+                    slot,
+                };
+                let overhead = overhead_of(machine, *client, slot);
+                self.overheads.of(member, machine).estimate(overhead);
             }
             // A limit that was set meanwhile may be below what it has.
             state.note_lowered(&pages);
+        }
+        for client in clients {
+            self.show_overheads(client, machine);
         }
     }
 

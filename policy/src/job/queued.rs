@@ -91,6 +91,11 @@ impl Returning {
         });
     }
 
+    /// It is not tried before this.
+    pub(crate) const fn let_pass_until(&mut self, not_before_ns: u64) {
+        self.not_before_ns = Some(not_before_ns);
+    }
+
     /// It comes back only if a command waits for that.
     pub(crate) fn stay(&mut self) {
         self.own = None;

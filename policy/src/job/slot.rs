@@ -50,9 +50,10 @@ impl Slot {
         })
     }
 
-    /// Of a job that another broker admitted, whose clients hold so much.
-    pub(crate) fn adopted(ledger: JobLedger, held: u64) -> Self {
+    /// Of a job that another broker admitted, whose clients hold so much, and have so much to get back.
+    pub(crate) fn adopted(ledger: JobLedger, held: u64, owed: u64) -> Self {
         let mut slot = Self::new(ledger);
+        slot.0.peak = owed;
         slot.0.highest_limit = slot.0.highest_limit.max(held);
         slot
     }

@@ -4,14 +4,15 @@
 use partage_protocol::admin::{PlaceView, QueueView};
 use partage_protocol::terms::format_part;
 
+use crate::caller::Caller;
 use crate::config::Order;
-use crate::decisions::Policy;
+use crate::decisions::{Policy, may_see};
 use crate::job::Job;
 use crate::machine::Machine;
 
 impl Policy {
     /// Answer to `queue`.
-    pub fn queue_view<M: Machine>(&self, now_ns: u64, machine: &M) -> QueueView {
+    pub fn queue_view<M: Machine>(&self, caller: &Caller, now_ns: u64, machine: &M) -> QueueView {
         let order = self.queue_order();
         let expected = self.expected_waits(machine, now_ns);
         let jobs = self.queue().filter_map(|id| self.jobs().get(&id));
@@ -29,6 +30,8 @@ impl Policy {
                 waited_ns: now_ns.saturating_sub(self.waits_since(job.id())),
                 reason: match queued {
                     Some(queued) => queued.reason.clone(),
+                    // It may be about a process of the job's.
+                    None if !may_see(job, caller) => "it waits to come back".to_owned(),
                     None => self.returning_reason(job.id()),
                 },
                 expected_wait_ns: expected.get(&job.id()).copied(),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looks at the host's devices, and what its clients ask and say of contexts.
 
-use partage_policy::{Action, Command, Event, Measurement, ProcessUse};
+use partage_policy::{Action, Command, Event, Machine, Measurement, ProcessUse};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
+use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid};
 
 use super::Host;
@@ -94,7 +95,12 @@ impl Host {
                     let charged = self.used(program.client, slot).wrapping_sub(managed);
                     charged.wrapping_add(program.beyond[slot])
                 };
-                let bytes = slot.map_or(0, held);
+                // What is away is not the device's.
+                let is_away = |slot: &usize| {
+                    let words = self.board.words(program.client, *slot);
+                    words.is_some_and(|words| Word::load(words.owed) != 0)
+                };
+                let bytes = slot.filter(|slot| !is_away(slot)).map_or(0, held);
                 if bytes > 0 {
                     let pid = program.process.pid;
                     processes.push(ProcessUse {

@@ -2,7 +2,7 @@
 //! Members whose memory leaves the device, is away, or comes back.
 //!
 //! ```text
-//!   here ── leave: P, G := 0, L := 0, O := 0 ──► away ── make_return: L := P ──► coming ── came_back: G := L, P := 0
+//!   here ── leave: P, G := 0, L := 0, O := 0 ──► away ── make_return: L := P ──► coming ── came_back: O, G, P := 0
 //!     ▲                                           ▲ ◄──── leave: the driver refused ──┘                        │
 //!     └───────────────────────────────────────────┼────────────────────────────────────────────────────────────┘
 //! ```
@@ -62,17 +62,15 @@ impl JobLedger {
         }
     }
 
-    /// The driver has restored a member: it may use what it had, and is like the others again. Precondition:
-    /// [`make_return`](Self::make_return) granted it.
+    /// The driver has restored a member: it may use what it had, and is like the others again. What P was beyond U is
+    /// its overhead until that is measured. Precondition: [`make_return`](Self::make_return) granted it.
     pub fn came_back<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {
         let Some(words) = pages.words(client).filter(|_| self.members.contains_key(&client)) else {
             return;
         };
-        reservation::came_back(
-            words.ledger,
-            words.shared.as_ref().map(|shared| shared.granted),
-            words.owed,
-        );
+        let shared = words.shared.as_ref();
+        let (granted, used) = (shared.map(|shared| shared.granted), shared.map(|shared| shared.used));
+        reservation::came_back(words.ledger, granted, used, words.overhead, words.owed);
         self.rebalance(pages, now_ns);
     }
 

@@ -329,10 +329,18 @@ pub fn return_to<W: Word>(ledger: &W, owed: &W) {
     }
 }
 
-/// Broker: the driver has restored the client's memory: G := L, then P := 0. Precondition: L ≥ P ([`return_to`]).
-pub fn came_back<W: Word>(ledger: &W, granted: Option<&W>, owed: &W) {
+/// Broker: the driver has restored the client's memory: O := P − U, G := L − O, then P := 0. Precondition: L ≥ P
+/// ([`return_to`]).
+///
+/// What the driver holds beyond the charges is there again before anybody measures it: a client that leaves at once has
+/// to have as much room the next time.
+pub fn came_back<W: Word>(ledger: &W, granted: Option<&W>, used: Option<&W>, overhead: &W, owed: &W) {
+    let held = ledger.load();
+    let used = used.map_or(held, |used| used.load().min(held));
+    let beyond = owed.load().saturating_sub(used);
+    overhead.store(beyond);
     if let Some(granted) = granted {
-        granted.store(ledger.load());
+        granted.store(held.saturating_sub(beyond));
     }
     owed.store(0);
 }

@@ -95,7 +95,11 @@ impl StateDriver {
             };
             let reply = match (is_done, is_left) {
                 (true, _) => Reply::Done { message: text.clone() },
-                (_, false) => Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None)),
+                (_, false) if is_over => {
+                    Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None))
+                }
+                // It executed another program, or was ended, and its job lives.
+                (_, false) => Reply::Error(error_view(ErrorCode::Failed, left_the_gpu(job), None)),
                 _ => {
                     let hint = match passage.trouble().filter(|_| outcome == Outcome::Here) {
                         Some(trouble) if trouble.is_work_in_flight() => give_it_longer(way.patience),
@@ -108,7 +112,7 @@ impl StateDriver {
         }
         let end = match (outcome, &way.purpose) {
             _ if !is_left && is_over => Return::Ended,
-            _ if !is_left => Return::Never(format!("{job} has no process on a GPU any more")),
+            _ if !is_left => Return::Never(left_the_gpu(job)),
             (Outcome::Here, _) => Return::Back(text),
             (Outcome::Poisoned, _) => Return::Never(text),
             // Told to come while this was under way: that begins now.
@@ -146,6 +150,15 @@ impl StateDriver {
                 "suspend-failed",
                 format!("{job} goes on: the broker ended while it was being suspended"),
             ),
+            (Purpose::Recover(Residence::Moving), Outcome::Here) => {
+                let devices = self.jobs.devices(job);
+                let gpus: Vec<String> = devices.iter().map(|device| self.policy.gpu(*device)).collect();
+                let text = format!(
+                    "{job} runs again on {}: the broker ended while it was being moved",
+                    gpus.join(" and ")
+                );
+                ("job-resumed", text)
+            }
             (Purpose::Move(exchange), Outcome::Here) if self.policy.has_moved(job, exchange) => {
                 ("job-moved", format!("{}, {took}", self.policy.moved(job, exchange)))
             }
@@ -197,6 +210,11 @@ impl StateDriver {
             None => self.recover_way(job, now),
         }
     }
+}
+
+/// What is said of a job that lives, and whose processes do not use a GPU any more.
+fn left_the_gpu(job: JobId) -> String {
+    format!("{job} has no process on a GPU any more")
 }
 
 /// What to do about work in flight that did not end within this.

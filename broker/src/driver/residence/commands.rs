@@ -172,7 +172,7 @@ impl StateDriver {
         {
             let way = Way::new(Phase::Trying { left }, leaving, now.ns);
             self.ways.by_job.insert(job, way);
-            return self.try_map(job, first, exchange.target.device);
+            return self.try_map(job, exchange.target.device);
         }
         let way = Way::new(Phase::asking(left), leaving, now.ns);
         self.ways.by_job.insert(job, way);

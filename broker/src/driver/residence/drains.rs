@@ -33,7 +33,8 @@ impl StateDriver {
     ) {
         let is_drained = patience.is_some();
         if !self.may_administer(caller) {
-            let message = "only an administrator may drain a GPU of this broker".to_owned();
+            let verb = if is_drained { "drain" } else { "undrain" };
+            let message = format!("only an administrator may {verb} a GPU of this broker");
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
         }
         let device = match self.policy.device_named(gpu) {

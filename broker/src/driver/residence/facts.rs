@@ -174,17 +174,17 @@ impl StateDriver {
         shown.any(|pid| self.processes.name(pid).is_some_and(|name| name == MPS_NAME))
     }
 
-    /// As whom the driver is asked about a process.
-    pub(super) fn user_of(&self, process: Process) -> User {
+    /// As whom the driver is asked about a process of a job.
+    pub(super) fn user_of(&self, job: JobId, process: Process) -> User {
         let clients = self.clients.of_process(process);
-        let uid = clients
-            .first()
-            .and_then(|id| self.clients.get(*id))
-            .map(|client| client.uid);
+        let client = clients.first().and_then(|id| self.clients.get(*id));
+        // One whose client was forgotten meanwhile is still the job's.
+        let uid = client.map(|client| client.uid).or_else(|| self.policy.owner(job));
         match uid {
             Some(uid) if uid != User::own().uid => User {
                 uid,
                 gid: self.processes.gid(process.pid).unwrap_or(uid),
+                groups: self.processes.groups(process.pid),
             },
             _ => User::own(),
         }

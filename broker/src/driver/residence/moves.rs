@@ -4,7 +4,7 @@
 //! Whether this driver takes a map of a process like the job's is tried once, on a process of our own, before the first
 //! job is touched: a driver that refuses it is known before.
 
-use partage_policy::{Access, Caller, Obstacle, Patience, Process, Residence, TargetQuery, Ticket};
+use partage_policy::{Access, Caller, Obstacle, Patience, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
@@ -14,6 +14,7 @@ use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
+use crate::helper::process::User;
 use crate::host::checkpoint::{Answer, Ask, Outcome};
 
 /// A process is started, gets a context and is moved without any memory.
@@ -74,16 +75,16 @@ impl StateDriver {
     }
 
     /// Has it tried on the device where the job is to go: there is room.
-    pub(super) fn try_map(&mut self, job: JobId, process: Process, device: DeviceUuid) {
+    pub(super) fn try_map(&mut self, job: JobId, device: DeviceUuid) {
         let ask = Ask::Map {
             device: device.to_string(),
             is_masked: self.is_masked(job),
             all: self.whole_devices(),
         };
-        let user = self.user_of(process);
+        // As the broker's own user: the answer holds for every job, and the process that is tried is of our own.
         self.effects.push(Effect::AskHelper {
             job,
-            user,
+            user: User::own(),
             ask,
             patience_ns: TRY_NS,
         });

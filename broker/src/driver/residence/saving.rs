@@ -68,17 +68,17 @@ impl StateDriver {
         let me = nix::unistd::geteuid().as_raw();
         let owner = job.and_then(|job| self.policy.owner(job)).unwrap_or(caller.uid);
         // The files of a snapshot hold the job's memory, and its writer follows names in the caller's folder.
-        if caller.uid != owner {
+        if owner != me {
             let message = format!(
-                "{name} can be saved by its owner alone (uid {owner}), not by uid {}",
-                caller.uid
+                "no job of uid {owner} is saved here: a snapshot is written by a broker of the job's own user, and \
+                 this one is uid {me}'s; suspend and migrate work"
             );
             return Err((ErrorCode::NotAllowed, message));
         }
-        if owner != me {
+        if caller.uid != owner {
             let message = format!(
-                "{name} belongs to uid {owner}, and this broker runs as uid {me}: only a private broker of that user \
-                 saves it (suspend and migrate work here, too)"
+                "{name} is saved at its owner's word alone (uid {owner}), not at that of uid {}",
+                caller.uid
             );
             return Err((ErrorCode::NotAllowed, message));
         }

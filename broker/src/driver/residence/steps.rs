@@ -222,7 +222,7 @@ impl StateDriver {
 
     /// Has a helper of the process's user make a call.
     pub(super) fn call(&mut self, job: JobId, target: Process, call: Call, patience_ns: u64) -> Beginning {
-        let user = self.user_of(target);
+        let user = self.user_of(job, target);
         self.effects.push(Effect::AskHelper {
             job,
             user,

@@ -321,7 +321,7 @@ impl StateDriver {
         };
         self.effects.push(Effect::AskHelper {
             job,
-            user: self.user_of(process),
+            user: self.user_of(job, process),
             ask: Ask::Room {
                 uuid: device.to_string(),
                 bytes,

@@ -97,7 +97,7 @@ impl CheckpointHelpers {
     pub fn ask(&mut self, user: User, job: JobId, ask: Ask, patience_ns: u64) -> Number {
         let number = Number(self.next);
         self.next += 1;
-        let place = self.place(user, job);
+        let place = self.place(&user, job);
         let desk = self.desks.entry((user, place)).or_default();
         desk.job = Some(job);
         desk.waiting.push_back(Question {
@@ -109,8 +109,8 @@ impl CheckpointHelpers {
     }
 
     /// The desk that asks about this job, else one with nothing to do, else a new one.
-    fn place(&self, user: User, job: JobId) -> usize {
-        let desk = |place: &usize| self.desks.get(&(user, *place));
+    fn place(&self, user: &User, job: JobId) -> usize {
+        let desk = |place: &usize| self.desks.get(&(user.clone(), *place));
         let is_for = |place: &usize| desk(place).is_some_and(|desk| !desk.is_idle() && desk.job == Some(job));
         let is_free = |place: &usize| desk(place).is_none_or(Desk::is_idle);
         let places = 0..=self.desks.len();
@@ -131,7 +131,7 @@ impl CheckpointHelpers {
         let mut out = Vec::new();
         let mut desks = std::mem::take(&mut self.desks);
         for ((user, _), desk) in &mut desks {
-            while self.drive(*user, desk, now_ns, &mut out) {}
+            while self.drive(user, desk, now_ns, &mut out) {}
         }
         desks.retain(|_, desk| desk.helper.is_some() || !desk.waiting.is_empty());
         self.desks = desks;
@@ -145,7 +145,7 @@ impl CheckpointHelpers {
     }
 
     /// One step of one desk; `false` when there is nothing to do now.
-    fn drive(&mut self, user: User, desk: &mut Desk, now_ns: u64, out: &mut Vec<(Number, Outcome)>) -> bool {
+    fn drive(&mut self, user: &User, desk: &mut Desk, now_ns: u64, out: &mut Vec<(Number, Outcome)>) -> bool {
         let Some(helper) = &mut desk.helper else {
             return self.start(user, desk, now_ns, out);
         };
@@ -181,7 +181,7 @@ impl CheckpointHelpers {
         true
     }
 
-    fn start(&mut self, user: User, desk: &mut Desk, now_ns: u64, out: &mut Vec<(Number, Outcome)>) -> bool {
+    fn start(&mut self, user: &User, desk: &mut Desk, now_ns: u64, out: &mut Vec<(Number, Outcome)>) -> bool {
         if desk.waiting.is_empty() {
             return false;
         }

@@ -21,7 +21,6 @@ fn helpers(script: &str) -> CheckpointHelpers {
     let command = HelperCommand {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
-        user: None,
     };
     CheckpointHelpers::new(command).expect("an epoll set")
 }
@@ -133,7 +132,6 @@ fn a_helper_that_dies_or_has_no_driver_says_so_to_each_question() {
     let mut absent = CheckpointHelpers::new(HelperCommand {
         program: "/nonexistent/helper".into(),
         arguments: Vec::new(),
-        user: None,
     })
     .expect("an epoll set");
     let asked = absent.ask(User::own(), JOB, ask(Call::State), PATIENCE_NS);

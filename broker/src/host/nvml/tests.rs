@@ -14,12 +14,7 @@ use crate::host::gpu::{Driver, Gpu, GpuEvent, Look};
 fn adapter(script: &str) -> Nvml {
     let program = "/bin/sh".into();
     let arguments = vec!["-c".into(), script.into()];
-    Nvml::new(HelperCommand {
-        program,
-        arguments,
-        user: None,
-    })
-    .expect("an epoll set")
+    Nvml::new(HelperCommand { program, arguments }).expect("an epoll set")
 }
 
 const TWO_DEVICES: &str = r#"{"devices":[

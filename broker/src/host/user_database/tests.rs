@@ -13,7 +13,6 @@ fn helper(script: &str) -> UserHelper {
     UserHelper::new(HelperCommand {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
-        user: None,
     })
     .expect("an epoll set")
 }
@@ -111,7 +110,6 @@ fn a_helper_that_dies_fails_or_does_not_start_is_silent_for_a_reason() {
     let mut absent = UserHelper::new(HelperCommand {
         program: "/nonexistent/helper".into(),
         arguments: Vec::new(),
-        user: None,
     })
     .expect("an epoll set");
     absent.ask(Ask::User(1));

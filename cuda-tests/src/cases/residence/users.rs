@@ -9,7 +9,7 @@ use super::refusals::{Trace, filled_behind};
 use super::said::{no, ok, state};
 use crate::cases::Case;
 use crate::cases::ruled_host::{Host, bare};
-use crate::cases::user::{OTHER, OWNER, User, is_root, open_to_all};
+use crate::cases::user::{MEMBER, OTHER, OWNER, User, is_root, open_to_all};
 use crate::client::{Client, PATIENCE};
 use crate::rig::{MIB, Rig};
 
@@ -75,11 +75,21 @@ fn filled_of(rig: &Rig, user: &User, name: &str) -> Client {
     client
 }
 
-/// The effective user of a process.
-fn uid_of(pid: u32) -> Option<String> {
+/// A line of `/proc/PID/status`.
+fn line_of(pid: u32, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("Uid:"))?;
-    line.split_whitespace().nth(2).map(str::to_owned)
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// It runs as its user, in that user's groups, and the user can neither trace nor read it.
+fn is_closed_and_of(helper: u32, user: &User) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let all = [user.uid; 4].join(" ");
+    let facts = std::fs::metadata(format!("/proc/{helper}/mem"));
+    line_of(helper, "Uid:") == Some(all)
+        && line_of(helper, "Groups:").is_some_and(|groups| groups.split(' ').any(|group| group == "65531"))
+        && facts.is_ok_and(|facts| facts.uid() == 0)
 }
 
 fn as_their_user(rig: &Rig) {
@@ -88,9 +98,9 @@ fn as_their_user(rig: &Rig) {
     }
     let trace = trace_for_all(rig);
     let host = Host::traced(rig, "schema = 1\n", &trace.0);
-    let mut client = filled_of(rig, &OWNER, "theirs");
+    let mut client = filled_of(rig, &MEMBER, "theirs");
     let done = |arguments: &[&str]| {
-        let (code, said) = OWNER.say(rig, arguments);
+        let (code, said) = MEMBER.say(rig, arguments);
         assert_eq!(code, Some(0), "{arguments:?}: {said}");
     };
     // Somebody else's word changes nothing.
@@ -108,11 +118,11 @@ fn as_their_user(rig: &Rig) {
     assert_eq!((state(rig, "theirs").as_str(), trace.calls()), ("running", 0));
     // Its owner's does, and the driver is called as the owner.
     set_faults(rig, "stands:lock");
-    let mut suspend = OWNER.partage(rig);
+    let mut suspend = MEMBER.partage(rig);
     suspend.args(["suspend", "theirs"]).stdout(Stdio::null());
     let mut suspend = suspend.spawn().expect("it starts");
     rig.eventually(PATIENCE, "the helper is its owner's", || {
-        helper_of(host.broker.id()).and_then(uid_of).as_deref() == Some(OWNER.uid)
+        helper_of(host.broker.id()).is_some_and(|helper| is_closed_and_of(helper, &MEMBER))
     });
     set_faults(rig, "");
     assert!(suspend.wait().expect("ours").success());
@@ -128,12 +138,9 @@ fn as_their_user(rig: &Rig) {
     ok(rig, &["resume", "theirs"]);
     client.expect("check a 165", "check 0 0");
     // A snapshot's files are its owner's, and only a broker of that user writes them.
-    let own = "j1 belongs to uid 65534, and this broker runs as uid 0: only a private broker of that user saves it \
-               (suspend and migrate work here, too)";
-    for (user, text) in [
-        (&OWNER, own),
-        (&OTHER, "j1 belongs to nobody; ask its owner or an administrator"),
-    ] {
+    let own = "no job of uid 65532 is saved here: a snapshot is written by a broker of the job's own user, and this \
+               one is uid 0's; suspend and migrate work";
+    for (user, text) in [(&MEMBER, own), (&OTHER, "; ask its owner or an administrator")] {
         let out = rig.dir.join(format!("out-{}", user.uid));
         std::fs::DirBuilder::new().mode(0o700).create(&out).expect("ours");
         std::os::unix::fs::chown(&out, Some(user.number()), None).expect("root may");
@@ -142,8 +149,7 @@ fn as_their_user(rig: &Rig) {
     }
     let out = rig.dir.join("out-0").display().to_string();
     let (code, said) = no(rig, &["checkpoint", "j1", "--out", &out]);
-    let text = "j1 can be saved by its owner alone (uid 65534), not by uid 0";
-    assert!(code == Some(3) && said.contains(text), "{code:?}: {said}");
+    assert!(code == Some(3) && said.contains(own), "{code:?}: {said}");
     assert_eq!(state(rig, "theirs"), "running");
     assert!(client.finish().success());
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
