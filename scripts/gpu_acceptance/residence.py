@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from gpu_acceptance.residence_corners import corners
 from gpu_acceptance.session import GIB, LESS, PARTAGE, ROOT, check, environment, measured, options, shell, skip
 
 
@@ -129,7 +130,48 @@ print(l.item().hex(), int(kept.sum().item()), flush=True)
             job.wait()
 
 
+def replayed(work):
+    """A captured graph is replayed before, between and after suspends: the same to the last bit."""
+    if shell([sys.executable, "-c", "import torch"]).returncode:
+        return skip("suspend a graph that is replayed", "PyTorch is not installed here")
+    script = """
+import sys, torch
+torch.manual_seed(0)
+w = torch.randn(2048, 2048, device="cuda"); v = torch.randn(2048, 2048, device="cuda") / 64
+def step():
+    w.copy_(torch.tanh(w @ v))
+side = torch.cuda.Stream(); side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    step()
+print("up", flush=True)
+for _ in range(int(sys.argv[1])):
+    graph.replay()
+torch.cuda.synchronize()
+print(w.double().sum().item().hex(), flush=True)
+"""
+    env = environment(work)
+    alone = shell([sys.executable, "-c", script, "40000"], limit=120, env=env).stdout
+    command = [PARTAGE, "run", "-q", "--name", "moved", "--", sys.executable, "-c", script, "40000"]
+    job = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        first = job.stdout.readline()
+        seconds, why = suspended(env, "moved", 3, lambda: "")
+        rest = job.communicate(timeout=180)[0]
+        name = "suspend a graph that is replayed"
+        check(f"{name}: three cycles", seconds is not None, why or json.dumps(seconds)[:200])
+        check(f"{name}: the same to the last bit", first + rest == alone, (first + rest)[-120:])
+    finally:
+        job.kill()
+        job.wait()
+
+
 def checkpoint(work):
     sizes(work)
     saved(work)
+    corners(work)
     torch(work)
+    replayed(work)
