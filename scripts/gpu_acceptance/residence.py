@@ -96,6 +96,22 @@ def saved(work):
                 process.wait()
 
 
+def interrupted(env, name, program, cycles):
+    """A program that says when it has begun, and at its end what it came to: alone, and suspended so often."""
+    alone = shell(program, limit=120, env=env).stdout
+    command = [PARTAGE, "run", "-q", "--name", "moved", "--", *program]
+    job = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        first = job.stdout.readline()
+        seconds, why = suspended(env, "moved", cycles, lambda: "")
+        rest = job.communicate(timeout=180)[0]
+        check(f"{name}: {cycles} cycles", seconds is not None, why or json.dumps(seconds)[:200])
+        check(f"{name}: the same to the last bit", first + rest == alone, (first + rest)[-120:])
+    finally:
+        job.kill()
+        job.wait()
+
+
 def torch(work):
     """PyTorch's training over ten cycles, with each allocator: the same loss to the last bit."""
     if shell([sys.executable, "-c", "import torch"]).returncode:
@@ -116,18 +132,7 @@ print(l.item().hex(), int(kept.sum().item()), flush=True)
         env = environment(work) | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
         if setting:
             env |= {"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting}
-        alone = shell([sys.executable, "-c", script, "20000"], limit=120, env=env).stdout
-        command = [PARTAGE, "run", "-q", "--name", "moved", "--", sys.executable, "-c", script, "20000"]
-        job = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-        try:
-            first = job.stdout.readline()
-            seconds, why = suspended(env, "moved", 10, lambda: "")
-            rest = job.communicate(timeout=180)[0]
-            check(f"suspend PyTorch, {kind}: ten cycles", seconds is not None, why or json.dumps(seconds)[:200])
-            check(f"suspend PyTorch, {kind}: the same to the last bit", first + rest == alone, (first + rest)[-120:])
-        finally:
-            job.kill()
-            job.wait()
+        interrupted(env, f"suspend PyTorch, {kind}", [sys.executable, "-c", script, "20000"], 10)
 
 
 def replayed(work):
@@ -154,19 +159,7 @@ torch.cuda.synchronize()
 print(w.double().sum().item().hex(), flush=True)
 """
     env = environment(work)
-    alone = shell([sys.executable, "-c", script, "40000"], limit=120, env=env).stdout
-    command = [PARTAGE, "run", "-q", "--name", "moved", "--", sys.executable, "-c", script, "40000"]
-    job = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    try:
-        first = job.stdout.readline()
-        seconds, why = suspended(env, "moved", 3, lambda: "")
-        rest = job.communicate(timeout=180)[0]
-        name = "suspend a graph that is replayed"
-        check(f"{name}: three cycles", seconds is not None, why or json.dumps(seconds)[:200])
-        check(f"{name}: the same to the last bit", first + rest == alone, (first + rest)[-120:])
-    finally:
-        job.kill()
-        job.wait()
+    interrupted(env, "suspend a graph that is replayed", [sys.executable, "-c", script, "40000"], 3)
 
 
 def checkpoint(work):

@@ -115,7 +115,6 @@ def exported(env):
     with Target(env, "exported") as target:
         said = driver(env, target.process.pid, "lock", "checkpoint", "restore", "unlock")
         measured["exported handle, the driver alone"] = said
-        brought_back(env, target.process.pid, said)
     with Target(env, "exported", name="corner") as target:
         done = suspend(env, "corner")
         is_refused = done.returncode == 1 and "an exported memory handle" in done.stderr

@@ -69,9 +69,11 @@ impl StateDriver {
         let owner = job.and_then(|job| self.policy.owner(job)).unwrap_or(caller.uid);
         // The files of a snapshot hold the job's memory, and its writer follows names in the caller's folder.
         if owner != me {
+            // Another user's broker cannot act for the job at all.
+            let what_works = if me == 0 { "; suspend and migrate work" } else { "" };
             let message = format!(
                 "no job of uid {owner} is saved here: a snapshot is written by a broker of the job's own user, and \
-                 this one is uid {me}'s; suspend and migrate work"
+                 this one is uid {me}'s{what_works}"
             );
             return Err((ErrorCode::NotAllowed, message));
         }
