@@ -86,6 +86,15 @@ print(os.path.join(list(nvidia.cu13.__path__)[0], "include"))')
   export PARTAGE_CUDA_HEADERS PARTAGE_TEST_PYTHON=$PYTHON
 }
 
+# disk_room FOLDER GB WHAT: is there so much room for WHAT on the file system of FOLDER? Says what lacks.
+disk_room() {
+  local free
+  free=$(df --output=avail --block-size=1G "$1" | tail -n 1)
+  [ "$free" -ge "$2" ] && return 0
+  echo "$3 need $2 GB on the file system of $1, which has $free GB free" >&2
+  return 1
+}
+
 # Is there a driver of the vendor's with at least one device?
 has_gpu() {
   "$PYTHON" - <<'P' 2>/dev/null

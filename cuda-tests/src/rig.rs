@@ -119,6 +119,8 @@ impl Rig {
 
     fn make_machine(&self) {
         let mut spec = partage_machine::Spec::new(self.spec.gpus as usize, "h200", Some(self.spec.memory));
+        // Cases reserve whole devices and write a little of them: the disk need not hold the rest.
+        spec.allow_overcommit = true;
         for device in &mut spec.devices {
             device.context_bytes = Some(CONTEXT_BYTES);
             device.keeps_pace = self.spec.keeps_pace;

@@ -39,6 +39,9 @@ pub struct Sim {
     /// Hand out PTX to programs that ask NVRTC for machine code
     #[arg(long)]
     pub nvrtc_ptx: bool,
+    /// Let programs reserve more GPU memory than the file system could hold; one that fills it dies of SIGBUS
+    #[arg(long)]
+    pub overcommit: bool,
     /// Let other users' processes in, too: those of a container, for example
     #[arg(long)]
     pub shared: bool,
@@ -49,7 +52,7 @@ pub struct Sim {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "",
-        conflicts_with_all = ["command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx"]
+        conflicts_with_all = ["command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx", "overcommit"]
     )]
     pub mounts: Option<String>,
     /// The program and its arguments; without it, a shell

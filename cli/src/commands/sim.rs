@@ -149,6 +149,7 @@ fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &
     // The same UUIDs whenever a machine of this name is made.
     spec.id = id_of(&arguments.machine);
     spec.machine_code = asked_machine_code(arguments).unwrap_or_default();
+    spec.allow_overcommit = arguments.overcommit;
     let made = Machine::create(dir, &spec).and_then(|machine| {
         Machine::link_libraries(dir, driver, nvml)?;
         if arguments.shared {
@@ -259,6 +260,13 @@ fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
             arguments.machine
         );
         return Err(Failure::new(Kind::Invalid, message).hint("join it without --machine-code, or give --machine NAME"));
+    }
+    if arguments.overcommit && !machine.spec().allow_overcommit {
+        let message = format!(
+            "the simulated machine {} is alive and promises no more than the file system holds",
+            arguments.machine
+        );
+        return Err(Failure::new(Kind::Invalid, message).hint("join it without --overcommit, or give --machine NAME"));
     }
     if has_count && has_memory && has_profile {
         return Ok(());

@@ -48,6 +48,17 @@ const OTHERS: &[&str] = &[
     "PARTAGE_STDERR",
     "PARTAGE_LAZY_REQUEST",
 ];
+/// The project's own scripts set or read them, and start `partage` with them in the environment.
+const SCRIPTS: &[&str] = &[
+    "PARTAGE_CUDA_HEADERS",
+    "PARTAGE_DEMO_STEPS",
+    "PARTAGE_LIBRARY_WITH_SYMBOLS",
+    "PARTAGE_NVCC",
+    "PARTAGE_RELEASE_LIBRARY",
+    "PARTAGE_SEED",
+    "PARTAGE_SKIP_MUSL",
+    "PARTAGE_SOAK",
+];
 /// Beginnings of names that simulated machines and the project's own tests have.
 const FAMILIES: &[&str] = &["PARTAGE_SIM_", "PARTAGE_TEST_"];
 const OURS: &str = "PARTAGE_";
@@ -72,8 +83,8 @@ pub fn unknown() -> Vec<String> {
 
 fn sentence(name: &OsStr) -> Option<String> {
     let name = name.to_str().filter(|name| name.starts_with(OURS))?;
-    if TWINS.iter().chain(OTHERS).any(|known| *known == name) || FAMILIES.iter().any(|family| name.starts_with(family))
-    {
+    let mut known = TWINS.iter().chain(OTHERS).chain(SCRIPTS);
+    if known.any(|known| *known == name) || FAMILIES.iter().any(|family| name.starts_with(family)) {
         return None;
     }
     // Whoever misspells a name mostly begins it right; of equals the shortest is the nearest.
@@ -110,6 +121,29 @@ mod tests {
         ] {
             assert_eq!(said(known), None, "{known}");
         }
+    }
+
+    #[test]
+    fn a_script_of_the_project_starts_partage_without_a_word_about_its_own_variables() {
+        let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts");
+        let mut names = std::collections::BTreeSet::new();
+        for entry in std::fs::read_dir(scripts)
+            .expect("the repository has scripts")
+            .flatten()
+        {
+            let Ok(text) = std::fs::read_to_string(entry.path()) else {
+                continue;
+            };
+            let words = text.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
+            names.extend(
+                words
+                    .filter(|word| word.len() > OURS.len() && word.starts_with(OURS))
+                    .map(str::to_owned),
+            );
+        }
+        assert!(names.contains("PARTAGE_CUDA_HEADERS"), "{names:?}");
+        let said: Vec<String> = names.iter().filter_map(|name| sentence(OsStr::new(name))).collect();
+        assert_eq!(said, Vec::<String>::new());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use users::{administrators, others_jobs, two_users};
 
 use super::Case;
 use crate::artefacts::built;
-use crate::rig::{Driver, GIB, Rig, Spec};
+use crate::rig::{Driver, GIB, MIB, Rig, Spec};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -44,6 +44,11 @@ pub fn cases() -> Vec<Case> {
             ..Case::new("launcher::idle_broker_leaves", idle_broker_leaves)
         },
         Case::new("launcher::sim_command", sim_command).simulated("asks for a simulated machine"),
+        Case::new(
+            "launcher::sim_promises_what_the_disk_holds_or_is_told_to_overcommit",
+            sim_overcommit,
+        )
+        .simulated("asks for a simulated machine"),
     ]
 }
 
@@ -381,4 +386,32 @@ fn sim_command(rig: &Rig) {
         text(&output.stderr)
     );
     assert!(client.finish().success());
+}
+
+/// The disk below the machine holds what the GPUs promise, unless `--overcommit` says that it need not.
+fn sim_overcommit(rig: &Rig) {
+    let room = partage_machine::backing::available(Path::new("/tmp")).expect("a folder");
+    // A tenth more than the disk has, on a GPU that has it and a context besides.
+    let asked = room + room / 10;
+    let memory = format!("{}MiB", asked / MIB + 2048);
+    for (number, (more, code)) in [(&[][..], 2), (&["--overcommit"][..], 0)].into_iter().enumerate() {
+        let name = format!("o{}-{number}", std::process::id());
+        let mut command = rig.partage(&["sim", "--gpus", "1", "--memory", &memory, "--machine", &name]);
+        command
+            .args(more)
+            .arg("--")
+            .arg(crate::artefacts::client())
+            .arg("dlopen")
+            .env_remove("PARTAGE_SIM_DIR")
+            .env_remove("LD_LIBRARY_PATH")
+            .env_remove("PARTAGE_SOCKET_DIR");
+        let mut client = crate::client::Client::start(command);
+        client.ready();
+        client.say("ctx 0");
+        client.expect(&format!("alloc {asked}"), &format!("alloc {code}"));
+        if code == 2 {
+            client.wait_for_stderr("--overcommit");
+        }
+        assert!(client.finish().success());
+    }
 }

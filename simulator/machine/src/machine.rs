@@ -459,7 +459,8 @@ impl Machine {
         if !IS_SAID.swap(true, Ordering::Relaxed) {
             eprintln!(
                 "partage sim: out of device memory because the file system of {} has {available} bytes left and \
-                 {needed} are promised; use another folder, smaller devices, or allow_overcommit",
+                 {needed} are promised; make room, or use smaller devices or overcommit (`partage sim --memory 8GiB`, \
+                 `--overcommit`)",
                 self.folder.display()
             );
         }
