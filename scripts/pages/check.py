@@ -109,8 +109,12 @@ class Check:
     def page(self, path):
         lines = (ROOT / path).read_text().split("\n")
         acts = pages.read(lines, lambda line, text: self.complain(path, line, text))
+        is_record = path.startswith("docs/decisions/")
+        pages.without_text(lines, lambda line, text: self.complain(path, line, text), is_record)
         for number, command in pages.inline_commands(lines):
             self.inline(path, number, command)
+        for number, text, is_taken in pages.configurations(lines):
+            self.configuration(path, number, text, is_taken)
         if not any(act.kind == "block" for act in acts):
             return
         with tempfile.TemporaryDirectory(prefix="partage-pages-") as folder:
@@ -193,6 +197,22 @@ class Check:
             self.complain(path, line, f"`{command}`: no option {', '.join(missing)}")
         else:
             self.passed += 1
+
+
+    def configuration(self, path, line, text, is_taken):
+        """A configuration on a page is what `config check` says of it."""
+        whole = text if re.search(r"^schema *=", text, re.M) else f"schema = 1\n{text}\n"
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(whole)
+            file.flush()
+            words = [f"{self.options.bin}/partage", "config", "check", file.name]
+            asked = subprocess.run(words, capture_output=True, text=True)
+        if (asked.returncode == 0) == is_taken:
+            self.passed += 1
+        else:
+            said = asked.stderr.strip() or "it is taken"
+            verdict = "refuses" if is_taken else "does not refuse"
+            self.complain(path, line, f"`partage config check` {verdict} this: {said}")
 
 
 def main():

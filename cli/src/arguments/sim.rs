@@ -52,7 +52,9 @@ pub struct Sim {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "",
-        conflicts_with_all = ["command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx", "overcommit"]
+        conflicts_with_all = [
+            "command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx", "overcommit",
+        ]
     )]
     pub mounts: Option<String>,
     /// The program and its arguments; without it, a shell
