@@ -24,6 +24,7 @@ pub fn cases() -> Vec<Case> {
             twice,
         )
         .simulated(SIM),
+        Case::new("install::uninstall_removes_or_names_all_that_is_left", all_that_is_left).simulated(SIM),
         Case::new("install::a_broker_that_does_not_start_is_undone", undone).simulated(SIM),
         Case::new(
             "install::with_the_system_preload_every_program_is_under_the_rules",
@@ -142,6 +143,44 @@ fn twice(rig: &Rig) {
 fn broker_pid(host: &Host<'_>) -> u64 {
     let status = host.json("0", &["partage", "status", "--json"]);
     status["broker"]["pid"].as_u64().expect("a broker")
+}
+
+/// Descriptions for containers go with the library that they name, or every container with the device would fail;
+/// users' folders, of which programs may still load, are named.
+fn all_that_is_left(rig: &Rig) {
+    let Some(host) = Host::new(rig) else { return };
+    let before = host.state();
+    assert_eq!(host.install(&["install"]).0, Some(0));
+    let (code, said) = host.say("0", &["partage", "cdi", "generate"]);
+    assert!(code == Some(0) && said.contains("/etc/cdi/partage.json"), "{said}");
+    let elsewhere = ["--files", "/usr/local/own", "--output", "/etc/cdi/own.json"];
+    let words: Vec<&str> = ["partage", "cdi", "generate"].into_iter().chain(elsewhere).collect();
+    assert_eq!(host.say("0", &words).0, Some(0));
+    let other = "echo '{\"kind\": \"nvidia.com/gpu\"}' >/etc/cdi/nvidia.json";
+    assert_eq!(host.say("0", &["sh", "-c", other]).0, Some(0));
+    let (code, said) = host.say("60001", &["partage", "run", "-m", "1GiB", "--", "true"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = host.say("0", &["/usr/local/bin/partage", "uninstall"]);
+    assert_eq!(code, Some(0), "{said}");
+    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for gone in ["/etc/cdi/partage.json", "/etc/cdi/own.json", "/var/lib/partage"] {
+        assert!(flat.contains(&format!("removed {gone}")), "{gone}: {said}");
+    }
+    for named in ["/usr/local/own/libpartage-", "/tmp/partage-60001"] {
+        assert!(flat.contains(named), "{named}: {said}");
+    }
+    let kept = ["rm", "-r", "/etc/cdi/nvidia.json", "/usr/local/own"];
+    assert_eq!(
+        host.say("0", &kept).0,
+        Some(0),
+        "what is not ours, or named, is still there"
+    );
+    assert_eq!(
+        host.say("0", &["rmdir", "/etc/cdi"]).0,
+        Some(0),
+        "nothing else is in it"
+    );
+    assert_left_is_the_configuration(&host, &before);
 }
 
 /// Files and folders that were not there before are those of the configuration alone.

@@ -23,7 +23,7 @@ use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
 
 /// Vendor and class of the devices.
-const KIND: &str = "partage.dev/share";
+pub const KIND: &str = "partage.dev/share";
 /// The device whose limits are those of the rules.
 const DEFAULT: &str = "default";
 /// Where a container finds the library, whatever its version.

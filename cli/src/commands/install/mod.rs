@@ -3,12 +3,13 @@
 //!
 //! - `tree`: which files go where. `change`: what was done so far, and how it is undone.
 //! - `host`: its group and its service manager. `service`: the broker. `proof`: that another user's job is bound.
-//! - `preload`: the library in every program of the host.
+//! - `preload`: the library in every program of the host. `remains`: what other commands and users leave on it.
 
 mod change;
 mod host;
 mod preload;
 mod proof;
+mod remains;
 mod service;
 mod tree;
 
@@ -238,6 +239,8 @@ pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
     remove(&tree, &record, &mut changes, &mut left);
     if root.is_none() {
         remove_from_host(&record, &mut changes, &mut left);
+        remains::remove_of_containers(&mut changes, &mut left, &mut notes);
+        notes.extend(remains::users_folders());
     }
     if !left.is_empty() {
         let message = format!("everything else is removed; left: {}", left.join("; "));

@@ -21,6 +21,7 @@ chmod 1777 "$host/tmp"
 mount --bind "$host/etc" /etc
 mount --bind "$host/local" /usr/local
 mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs -o mode=755 tmpfs /var/lib
 case "$0" in /tmp/*)
   mkdir -p "$host$0"
   mount --bind "$0" "$host$0" ;;
@@ -142,7 +143,7 @@ impl<'a> Host<'a> {
 
     /// Every file and folder of these places, with what would show a change: size, mode, time.
     pub fn state(&self) -> String {
-        let places = ["/etc", "/usr/local", "/run"];
+        let places = ["/etc", "/usr/local", "/run", "/var/lib"];
         let mut words = vec!["/usr/bin/find"];
         words.extend(places);
         words.extend(["-not", "-path", "/run/partage/*", "-printf", "%p %s %m %T@\\n"]);
