@@ -23,8 +23,8 @@ pub use denial::{Denial, Held, Reason};
 pub(crate) use denial::{Short, both};
 #[cfg(test)]
 pub(crate) use facts::Facts;
-pub use facts::STRICT_NS;
 pub(crate) use facts::{End, Job};
+pub use facts::{STRICT_NS, TIME_WARNING_NS};
 pub(crate) use fair::{Claimant, next_of};
 pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
@@ -81,6 +81,7 @@ impl Job {
             slots: self.slots.iter().map(Slot::to_remember).collect(),
             notes: self.notes.clone(),
             exit_code: self.exit_code,
+            is_over_time: self.is_over_time,
             strangers_seen: self.strangers_seen,
         })
     }
@@ -166,6 +167,7 @@ impl Job {
         });
         Summary {
             exit_code: self.exit_code,
+            is_over_time: self.is_over_time,
             ran_ns: end_ns.saturating_sub(self.record.started_unix_ns),
             peaks: peaks.collect(),
             denied: total(&self.denied),

@@ -2,6 +2,7 @@
 //! `--time-limit`: a job that runs too long is ended, with a grace.
 
 use crate::host::{Host, caller};
+use crate::overhead::view;
 use crate::terms::{request, terms_of, why};
 use partage_policy::{Action, Event, Signal, TIME_LIMIT_GRACE_NS};
 use partage_protocol::admin::RunRequest;
@@ -57,6 +58,55 @@ fn a_time_limit_ends_the_job_with_a_grace_and_says_why() {
     assert_eq!(host.state_of(job), "ended");
     let reason = "ended 0ms ago: its time limit of 60s was over (--time-limit 60s)";
     assert!(why(&host, 1, job).iter().any(|sentence| sentence.contains(reason)));
+}
+
+#[test]
+fn a_minute_before_its_end_the_user_is_told_once_and_of_a_short_limit_never() {
+    let mut host = Host::new(&[8]);
+    host.admitted(1, limited(600));
+    host.admitted(2, limited(120));
+    let told = |host: &Host| -> Vec<String> {
+        let texts = host.commands.iter().filter_map(|command| match &command.action {
+            Action::Publish {
+                kind: "time-limit-near",
+                text,
+                ..
+            } => Some(text.clone()),
+            _ => None,
+        });
+        texts.collect()
+    };
+    host.pass(539 * SECOND_NS);
+    assert_eq!(told(&host), Vec::<String>::new());
+    host.pass(SECOND_NS);
+    let text = "j1 ends in 60s: its time limit of 10m is nearly over";
+    assert_eq!(told(&host), [text]);
+    let is_told = |action: &Action| matches!(action, Action::Tell { text: told, .. } if told == text);
+    assert!(host.commands.iter().any(|command| is_told(&command.action)));
+    host.pass(30 * SECOND_NS);
+    assert_eq!(told(&host).len(), 1);
+}
+
+#[test]
+fn an_ended_job_says_that_its_time_limit_ended_it_and_has_no_note_of_that() {
+    let mut host = Host::new(&[8]);
+    let (job, first) = host.admitted(1, limited(60));
+    host.pass(60 * SECOND_NS);
+    let seen = view(&host, job);
+    assert!(
+        seen.is_over_time && seen.notes[0].starts_with("its time limit of 60s is over"),
+        "{seen:?}"
+    );
+    host.step(Event::ProcessGone(first));
+    let seen = view(&host, job);
+    assert_eq!(
+        (seen.state.as_str(), seen.is_over_time, seen.notes),
+        ("ended", true, Vec::new())
+    );
+    let reason = why(&host, 1, job)
+        .into_iter()
+        .find(|sentence| sentence.contains(" ended "));
+    assert!(reason.is_some_and(|sentence| sentence.contains("after 60s by its time limit")));
 }
 
 #[test]

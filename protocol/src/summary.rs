@@ -9,6 +9,8 @@ use crate::size::{format_bytes, format_duration};
 pub struct Summary {
     /// Exit code of its first process; none where nobody saw it.
     pub exit_code: Option<u32>,
+    /// Its time limit ended it.
+    pub is_over_time: bool,
     /// How long it ran, in nanoseconds.
     pub ran_ns: u64,
     /// Per device: its name (`GPU 3`), the highest use and the limit.
@@ -26,6 +28,7 @@ impl Summary {
         let peak = |device: &crate::admin::JobDeviceView| (device.gpu(), device.peak_bytes, device.limit_bytes);
         Self {
             exit_code: job.exit_code,
+            is_over_time: job.is_over_time,
             ran_ns: job.ended_ns.unwrap_or(now_ns).saturating_sub(job.started_ns),
             peaks: job.devices.iter().map(peak).collect(),
             denied: total(&job.denied),
@@ -39,11 +42,12 @@ impl Summary {
         self.denied > 0 || self.unlimited > 0 || self.peaks.iter().any(|(_, peak, _)| *peak > 0)
     }
 
-    /// `ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`; with several devices each peak has its device's name.
+    /// `ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`, `ended 143 after 2h by its time limit, …`; with several devices each peak has its device's name.
     #[must_use]
     pub fn sentence(&self) -> String {
         let code = self.exit_code.map_or(String::new(), |code| format!(" {code}"));
-        let mut parts = vec![format!("ended{code} after {}", format_duration(self.ran_ns))];
+        let by = if self.is_over_time { " by its time limit" } else { "" };
+        let mut parts = vec![format!("ended{code} after {}{by}", format_duration(self.ran_ns))];
         parts.extend(self.facts());
         parts.join(", ")
     }
@@ -109,6 +113,7 @@ mod tests {
     fn the_line_says_code_time_peak_and_denials() {
         let mut summary = Summary {
             exit_code: Some(0),
+            is_over_time: false,
             ran_ns: 13 * SECOND_NS,
             peaks: vec![("GPU 0".to_owned(), 1536 * MIB, Some(2 * GIB))],
             denied: 2,
@@ -123,9 +128,10 @@ mod tests {
         summary.exit_code = None;
         summary.denied = 1;
         summary.unlimited = 2;
+        summary.is_over_time = true;
         assert_eq!(
             summary.sentence(),
-            "ended after 13s, peak 1.5 of 2 GiB on GPU 0, peak 512 MiB on GPU 1, denied once, \
+            "ended after 13s by its time limit, peak 1.5 of 2 GiB on GPU 0, peak 512 MiB on GPU 1, denied once, \
              2 processes ran without Partage"
         );
         assert!(!Summary::default().has_used_a_gpu());

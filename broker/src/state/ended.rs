@@ -153,6 +153,7 @@ mod tests {
             ended_unix_ns: unix_ns,
             reason: "its last process is gone".into(),
             exit_code: Some(0),
+            is_over_time: false,
             strangers_seen: 2,
             slots: vec![EndedSlot {
                 index: Some(3),

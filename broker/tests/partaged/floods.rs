@@ -190,6 +190,7 @@ fn longest(id: u64, unix_ns: u64) -> EndedJob {
         ended_unix_ns: unix_ns,
         reason: "its last process is gone".into(),
         exit_code: Some(0),
+        is_over_time: false,
         strangers_seen: 0,
         slots: Vec::new(),
         notes: Vec::new(),

@@ -62,8 +62,10 @@ fn ps_text(
         text.push_str(&style.text(&unmanaged_text(process)));
         text.push('\n');
     }
+    // What was noted of a job that ended is `why`'s to tell: hundreds may have ended.
     for (job, note) in jobs
         .iter()
+        .filter(|job| job.ended_ns.is_none())
         .flat_map(|job| job.notes.iter().map(move |note| (job, note)))
     {
         text.push_str(&style.text(&format!("{}: {note}", job.job)));

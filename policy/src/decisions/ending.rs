@@ -39,6 +39,7 @@ impl Policy {
     }
 
     fn expire_job<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        self.warn_of_time_limit(id, now_ns);
         self.expire_time_limit(id, now_ns);
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
             return;
@@ -112,6 +113,7 @@ impl Policy {
                 continue;
             }
             due.extend(job.time_limit_at_ns);
+            due.extend(job.time_warning_at_ns);
             let stopping = job.stopping.iter().filter(|stop| !stop.is_killed);
             due.extend(stopping.map(|stop| stop.kill_at_ns));
             if job.record.is_strict {

@@ -2,8 +2,10 @@
 //! `--time-limit`: a job that runs too long by the clock on the wall is ended as by `partage stop`.
 //!
 //! ```text
-//!   admitted ── limit over ──► SIGTERM, a line on its terminal, an event ── grace over ──► SIGKILL
+//!   admitted ── a minute before ──► a line on its terminal, an event
+//!            ── limit over ──► SIGTERM, a line on its terminal, an event ── grace over ──► SIGKILL
 //! ```
+//! A limit of two minutes or less has no warning: its user has just read it.
 //! Time in the queue does not count, nor does time in which the job's memory is not on its devices. A broker that
 //! adopts the job counts from the admission that the record names, by Unix time; if the limit was over already, the job
 //! gets SIGTERM and the whole grace again.
@@ -13,7 +15,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::command::{Action, Signal};
-use crate::job::JobRecord;
+use crate::job::{JobRecord, TIME_WARNING_NS};
 use crate::residence::Residence;
 
 /// Time between the two signals.
@@ -28,6 +30,35 @@ pub(crate) fn time_limit_at(record: &JobRecord, limit_ns: Option<u64>, unix_ns: 
 }
 
 impl Policy {
+    /// Tells a job's user that its time limit is near; nothing happens before.
+    pub(crate) fn warn_of_time_limit(&mut self, id: JobId, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+            return;
+        };
+        let Some(at_ns) = job.time_limit_at_ns.filter(|at| *at > now_ns) else {
+            return;
+        };
+        if job.time_warning_at_ns.is_none_or(|warning| now_ns < warning) {
+            return;
+        }
+        job.forget_time_warning();
+        let limit_ns = job.record.terms.time_limit_ns.unwrap_or(0);
+        if limit_ns <= 2 * TIME_WARNING_NS {
+            return;
+        }
+        let text = format!(
+            "{id} ends in {}: its time limit of {} is nearly over",
+            format_duration((at_ns - now_ns).next_multiple_of(SECOND_NS)),
+            format_duration(limit_ns)
+        );
+        let tell = Action::Tell {
+            job: id,
+            text: text.clone(),
+        };
+        self.command(tell, "its user may still save what it did");
+        self.publish("time-limit-near", Some(id), None, text);
+    }
+
     /// Ends a job whose time limit is over; nothing happens before.
     pub(crate) fn expire_time_limit(&mut self, id: JobId, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
@@ -36,7 +67,7 @@ impl Policy {
         if job.time_limit_at_ns.is_none_or(|at| now_ns < at) {
             return;
         }
-        job.set_time_limit_at(None);
+        job.set_over_time();
         let limit = format_duration(job.record.terms.time_limit_ns.unwrap_or(0));
         let reason = format!(
             "its time limit of {limit} was over ({})",
@@ -47,9 +78,6 @@ impl Policy {
         job.order_stop(None, kill_at_ns, &reason);
         let grace = format_duration(TIME_LIMIT_GRACE_NS);
         let text = format!("{id} has run for {limit}, its time limit: SIGTERM now, SIGKILL in {grace}");
-        job.note(format!(
-            "its time limit of {limit} is over: SIGTERM was sent, SIGKILL follows after {grace}"
-        ));
         self.command(
             Action::Tell {
                 job: id,

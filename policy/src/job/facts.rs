@@ -22,6 +22,9 @@ use crate::terms::Terms;
 /// promises 2 s, and a measurement comes every second at the latest.
 pub const STRICT_NS: u64 = SECOND_NS / 2;
 
+/// How long before its time limit is over a job's user is told.
+pub const TIME_WARNING_NS: u64 = 60 * SECOND_NS;
+
 /// A stop in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stopping {
@@ -65,6 +68,10 @@ pub(crate) struct Facts {
     pub stopping: Option<Stopping>,
     /// When its time limit is over; none without one, and once it was acted on.
     pub time_limit_at_ns: Option<u64>,
+    /// When its user is told that the limit is near; none once that was said.
+    pub time_warning_at_ns: Option<u64>,
+    /// Its time limit ends it, or did.
+    pub is_over_time: bool,
     pub denied: DeniedView,
     /// Sentences worth a user's attention, without repetition.
     pub notes: Vec<String>,
@@ -100,6 +107,8 @@ impl Job {
             exit_code: None,
             stopping: None,
             time_limit_at_ns: None,
+            time_warning_at_ns: None,
+            is_over_time: false,
             denied: DeniedView::default(),
             notes: Vec::new(),
             unmanaged: BTreeMap::new(),
@@ -113,7 +122,7 @@ impl Job {
         let mut job = Self::new(record, Life::running());
         job.0.is_adopted = true;
         job.0.slots = slots;
-        job.0.time_limit_at_ns = time_limit_at_ns;
+        job.set_time_limit_at(time_limit_at_ns);
         job
     }
 
@@ -124,6 +133,7 @@ impl Job {
         facts.is_first_alive = false;
         facts.notes = ended.notes;
         facts.exit_code = ended.exit_code;
+        facts.is_over_time = ended.is_over_time;
         facts.strangers_seen = ended.strangers_seen;
         facts.end = Some(End {
             unix_ns: ended.ended_unix_ns,
@@ -143,6 +153,7 @@ impl Job {
         facts.exit_code = was.exit_code;
         facts.denied = was.denied;
         facts.notes = was.notes;
+        facts.is_over_time = was.is_over_time;
         facts.strangers_seen = was.strangers_seen;
         facts.end = was.end;
         for (slot, was) in facts.slots.iter_mut().zip(was.slots) {
@@ -173,7 +184,8 @@ impl Job {
     ) -> Option<(Box<Queued>, u64)> {
         let job = &mut self.0;
         let queued = job.life.admit()?;
-        job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
+        let time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
+        (job.time_limit_at_ns, job.time_warning_at_ns) = (time_limit_at_ns, warning_at(time_limit_at_ns));
         let asked_unix_ns = job.record.begin(places, unix_ns);
         job.slots = slots;
         Some((queued, asked_unix_ns))
@@ -320,7 +332,18 @@ impl Job {
 
     /// When its time limit is over; none without one, or once it was acted on.
     pub(crate) fn set_time_limit_at(&mut self, at_ns: Option<u64>) {
-        self.0.time_limit_at_ns = at_ns;
+        (self.0.time_limit_at_ns, self.0.time_warning_at_ns) = (at_ns, warning_at(at_ns));
+    }
+
+    /// Its user was told that the limit is near.
+    pub(crate) fn forget_time_warning(&mut self) {
+        self.0.time_warning_at_ns = None;
+    }
+
+    /// Its time limit ends it.
+    pub(crate) fn set_over_time(&mut self) {
+        self.set_time_limit_at(None);
+        self.0.is_over_time = true;
     }
 
     /// It is told to stop, and killed at that instant if it has not: the earliest one counts.
@@ -431,4 +454,9 @@ impl Job {
     pub(crate) fn facts_mut(&mut self) -> &mut Facts {
         &mut self.0
     }
+}
+
+/// When to warn of a time limit that is over at that instant.
+fn warning_at(limit_at_ns: Option<u64>) -> Option<u64> {
+    Some(limit_at_ns?.saturating_sub(TIME_WARNING_NS))
 }

@@ -323,6 +323,9 @@ pub struct EndedJob {
     /// Exit code of its first process, where it was seen.
     #[serde(default)]
     pub exit_code: Option<u32>,
+    /// Its time limit ended it.
+    #[serde(default)]
+    pub is_over_time: bool,
     /// Processes of it that used a GPU without Partage.
     #[serde(default)]
     pub strangers_seen: u64,

@@ -10,6 +10,7 @@ use partage_protocol::admin::{
 };
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Word;
+use partage_protocol::size::format_duration;
 use partage_protocol::terms::ratio;
 use partage_protocol::units::{DeviceUuid, JobId};
 use partage_scheduling::TimeState;
@@ -17,7 +18,7 @@ use partage_scheduling::TimeState;
 use super::slow::Slowness;
 use super::words::{regime_word, state_word};
 use crate::caller::Caller;
-use crate::decisions::{Access, Policy, may_see};
+use crate::decisions::{Access, Policy, TIME_LIMIT_GRACE_NS, may_see};
 use crate::event::TargetQuery;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot, overhead_of};
@@ -135,6 +136,7 @@ impl Policy {
             ended_ns: job.end.as_ref().map(|end| end.unix_ns),
             terms: record.terms.view(counted_from(job), sees),
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
+            is_over_time: job.is_over_time,
             exit_code: job.exit_code.filter(|_| job.end.is_some()),
             unlimited: job.strangers_seen,
             container: record.registration.as_ref().filter(|_| sees).map(container_view),
@@ -144,6 +146,13 @@ impl Policy {
     /// Sentences about a job for those who may see it.
     fn job_notes(&self, job: &Job) -> Vec<String> {
         let mut notes = job.notes.clone();
+        if job.is_over_time && job.end.is_none() {
+            let limit = format_duration(job.record.terms.time_limit_ns.unwrap_or(0));
+            let grace = format_duration(TIME_LIMIT_GRACE_NS);
+            notes.push(format!(
+                "its time limit of {limit} is over: SIGTERM was sent, SIGKILL follows after {grace}"
+            ));
+        }
         notes.extend(job.unmanaged_note());
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));

@@ -250,6 +250,9 @@ pub struct JobView {
     /// Why it ended.
     #[serde(default)]
     pub end_reason: Option<String>,
+    /// Its time limit ends it, or did.
+    #[serde(default)]
+    pub is_over_time: bool,
     /// Exit code of its first process, 128 and the number of the signal where one ended it; none while it lives, and
     /// where nobody saw it end.
     #[serde(default)]
