@@ -301,7 +301,12 @@ pub struct Run {
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "ls",
-    after_help = "The second table shows GPU time, once jobs compete for it or asked for some.
+    after_help = "The second table shows jobs at work that share a GPU or have a cap.
+
+A terminal that is too narrow gets shorter commands, names cut in the middle and
+in the end fewer columns: without COMMAND, then USER, then CLIENTS. Columns of
+-o stay. A pipe or a file gets everything.
+
 Columns for -o: job, name, user, state, pid, gpu, used, peak, limit, promised,
 clients, denied, exit, started, duration, labels, container, command.
 
@@ -327,7 +332,7 @@ pub struct Ps {
     /// Show jobs with label=KEY, label=KEY=VALUE, user=NAME or state=STATE; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub filter: Vec<String>,
-    /// Do not cut lines to the width of the terminal
+    /// Show every column whole, wider than the terminal
     #[arg(long)]
     pub no_trunc: bool,
 }

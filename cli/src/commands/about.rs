@@ -166,7 +166,7 @@ one a class higher gets four times the time, and its turn comes sooner; lower cl
 idle goes to those that want it, in the same proportions. *Cap* (`--compute-max`): never exceeded, even on an idle \
 GPU; without one a job alone on a GPU has all of it. All hold for the processes of a job together, on each of its GPUs.
 
-The second table of `ps`:
+The second table of `ps`, of jobs at work:
 
 | column | meaning |
 |---|---|

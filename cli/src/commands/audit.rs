@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::Place;
 use crate::show::report::{Report, timestamp, write_out};
+use crate::show::tables::described;
+use crate::show::terminal::Style;
 
 /// Older files that the broker keeps beside the newest.
 const OLDER: u32 = 3;
@@ -44,7 +46,7 @@ pub fn audit(place: &Place, from_ns: u64, report: &Report) -> Outcome<u8> {
         if report.is_json {
             report.document("audit", json!({ "change": line }));
         } else {
-            write_out(&(report.style.text(&sentence(&line)) + "\n"));
+            write_out(&written(&report.style, &line));
         }
     }
     if count == 0 {
@@ -89,9 +91,14 @@ fn time_ns(line: &Value) -> u64 {
     line["time_ns"].as_u64().unwrap_or(0)
 }
 
+fn written(style: &Style, line: &Value) -> String {
+    let time = timestamp(UNIX_EPOCH + Duration::from_nanos(time_ns(line)));
+    described(style, &format!("{time} "), time.len() + 1, &style.text(&sentence(line)))
+}
+
+/// What was changed, by whom, and by what right.
 fn sentence(line: &Value) -> String {
     let word = |key: &str| line[key].as_str().unwrap_or_default();
-    let time = timestamp(UNIX_EPOCH + Duration::from_nanos(time_ns(line)));
     let by = match (line["by"]["uid"].as_u64(), line["by"]["pid"].as_u64()) {
         (Some(uid), Some(pid)) => format!("uid {uid} (pid {pid})"),
         _ => "the broker".to_owned(),
@@ -115,7 +122,7 @@ fn sentence(line: &Value) -> String {
         "" => String::new(),
         from => format!("; {from}"),
     };
-    format!("{time} {:<12} {by}: {what}{from}", word("what"))
+    format!("{:<12} {by}: {what}{from}", word("what"))
 }
 
 #[cfg(test)]

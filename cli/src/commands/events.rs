@@ -17,6 +17,8 @@ use crate::link::connection::ConnectionError;
 use crate::link::idle;
 use crate::link::silence::PATIENCE;
 use crate::show::report::{Report, timestamp, write_out};
+use crate::show::tables::described;
+use crate::show::terminal::Style;
 
 /// `partage events`: one line, or one JSON document, each.
 pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8> {
@@ -55,8 +57,7 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
                 if report.is_json {
                     report.document("event", json!({ "event": event }));
                 } else {
-                    write_out(&report.style.text(&line(&event)));
-                    write_out("\n");
+                    write_out(&line(&report.style, &event));
                 }
             }
             Ok(Reply::Done { .. }) => return Ok(0),
@@ -70,7 +71,7 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
 }
 
 /// The sentence usually names job and process; where it does not, they come first.
-fn line(event: &EventView) -> String {
+fn line(style: &Style, event: &EventView) -> String {
     let mut text = event.text.clone();
     if let Some(pid) = event
         .pid
@@ -83,5 +84,6 @@ fn line(event: &EventView) -> String {
         text = format!("{job} {text}");
     }
     let time = timestamp(UNIX_EPOCH + Duration::from_nanos(event.time_ns));
-    format!("{time} {:<16} {text}", event.kind)
+    let said = style.text(&format!("{:<16} {text}", event.kind));
+    described(style, &format!("{time} "), time.len() + 1, &said)
 }

@@ -14,8 +14,12 @@ use crate::launch::place::Place;
 use crate::link::ask;
 use crate::show::devices::{gpu, limit};
 use crate::show::report::{Report, command_line, timestamp};
+use crate::show::tables::described;
 use crate::show::terminal::{Style, model};
 use crate::show::time;
+
+/// Where the values begin.
+const INDENT: usize = 11;
 
 /// A heading and what it says.
 type Line = (&'static str, String);
@@ -81,10 +85,8 @@ fn job_text(style: &Style, job: &JobView) -> String {
     for note in &job.notes {
         lines.push(("note", style.text(note)));
     }
-    lines
-        .iter()
-        .map(|(name, value)| format!("{name:<11}{value}\n"))
-        .collect()
+    let lines = lines.iter().map(|(name, value)| described(style, name, INDENT, value));
+    lines.collect()
 }
 
 /// What a job has on one device.

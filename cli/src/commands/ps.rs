@@ -14,7 +14,7 @@ use crate::link::other_brokers::{self, OtherBroker};
 use crate::link::{ask, idle};
 use crate::show::report::Report;
 use crate::show::terminal::Style;
-use crate::show::{job_table, time};
+use crate::show::{job_table, tables, time};
 
 /// `partage ps`.
 pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
@@ -52,15 +52,16 @@ fn ps_text(
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_nanos();
-    let table = job_table::text(style, jobs, &columns, u64::try_from(now_ns).unwrap_or(u64::MAX));
-    if !arguments.columns.is_empty() {
+    let now_ns = u64::try_from(now_ns).unwrap_or(u64::MAX);
+    let is_asked = !arguments.columns.is_empty();
+    let table = job_table::text(style, jobs, &columns, is_asked, now_ns);
+    if is_asked {
         return table;
     }
     let mut text = if jobs.is_empty() { "no jobs\n".to_owned() } else { table };
     text.push_str(&time::table(style, jobs));
     for process in unmanaged {
-        text.push_str(&style.text(&unmanaged_text(process)));
-        text.push('\n');
+        text.push_str(&tables::described(style, "", 0, &style.text(&unmanaged_text(process))));
     }
     // What was noted of a job that ended is `why`'s to tell: hundreds may have ended.
     for (job, note) in jobs
@@ -68,12 +69,15 @@ fn ps_text(
         .filter(|job| job.ended_ns.is_none())
         .flat_map(|job| job.notes.iter().map(move |note| (job, note)))
     {
-        text.push_str(&style.text(&format!("{}: {note}", job.job)));
-        text.push('\n');
+        text.push_str(&tables::described(
+            style,
+            "",
+            0,
+            &style.text(&format!("{}: {note}", job.job)),
+        ));
     }
     if let Some(sentence) = other_brokers::sentence(others) {
-        text.push_str(&style.text(&sentence));
-        text.push('\n');
+        text.push_str(&tables::described(style, "", 0, &style.text(&sentence)));
     }
     text
 }

@@ -10,7 +10,7 @@ use crate::launch::place::Place;
 use crate::link::silence::PATIENCE;
 use crate::link::{ask, idle};
 use crate::show::report::Report;
-use crate::show::tables::{asks, table, wrapped};
+use crate::show::tables::{Column, REASON_WIDTH, asks, table, wrapped};
 use crate::show::terminal::Style;
 
 /// What the column EXPECTED is.
@@ -39,20 +39,34 @@ fn text(style: &Style, view: &QueueView) -> String {
     if view.jobs.is_empty() {
         return "nothing waits\n".to_owned();
     }
-    let rows: Vec<Vec<String>> = view.jobs.iter().map(|job| row(style, job)).collect();
-    let headings = ["PLACE", "JOB", "USER", "PRIORITY", "ASKS", "WAITED", "EXPECTED", "FOR"];
+    // A guess of which nothing is known is no column.
+    let has_guess = view.jobs.iter().any(|job| job.expected_wait_ns.is_some());
+    let rows: Vec<Vec<String>> = view.jobs.iter().map(|job| row(style, job, has_guess)).collect();
+    let column = Column::new;
+    let mut columns = vec![
+        column("PLACE"),
+        column("JOB"),
+        column("USER").cut_in_the_middle(8),
+        column("PRIORITY").leaves(1),
+        column("ASKS"),
+        column("WAITED"),
+    ];
+    columns.extend(has_guess.then(|| column("EXPECTED")));
+    columns.push(column("FOR").wrapped(REASON_WIDTH));
     let order = match view.order.as_str() {
         "fair" => "order: fair (priority, then the user's GPU time of late, then age)",
         _ => "order: arrival",
     };
-    let mut text = table(style, &headings, &rows);
+    let mut text = table(style, &columns, &rows);
     text.push('\n');
     text.push_str(&wrapped(order, style.width, 0));
-    text.push_str(&wrapped(GUESS, style.width, 0));
+    if has_guess {
+        text.push_str(&wrapped(GUESS, style.width, 0));
+    }
     text
 }
 
-fn row(style: &Style, job: &PlaceView) -> Vec<String> {
+fn row(style: &Style, job: &PlaceView, has_guess: bool) -> Vec<String> {
     let expected = job
         .expected_wait_ns
         .map_or("unknown".to_owned(), |ns| format!("about {}", format_duration(ns)));
@@ -61,14 +75,15 @@ fn row(style: &Style, job: &PlaceView) -> Vec<String> {
         (true, false) => format!("to come back: {}", job.reason),
         (false, _) => job.reason.clone(),
     };
-    vec![
+    let mut cells = vec![
         job.place.to_string(),
         job.job.clone(),
         style.text(&job.user),
         job.priority.clone(),
         asks(job.mem.as_deref(), job.compute.as_deref()),
         format_duration(job.waited_ns),
-        expected,
-        reason,
-    ]
+    ];
+    cells.extend(has_guess.then_some(expected));
+    cells.push(style.text(&reason));
+    cells
 }

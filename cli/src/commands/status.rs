@@ -12,7 +12,7 @@ use crate::link::other_brokers::{self, OtherBroker};
 use crate::link::{ask, idle};
 use crate::show::job_table::in_one_unit;
 use crate::show::report::Report;
-use crate::show::tables::{asks, count, table, wrapped};
+use crate::show::tables::{Column, REASON_WIDTH, asks, count, table, wrapped};
 use crate::show::terminal::{Style, model};
 use crate::show::time;
 
@@ -120,20 +120,18 @@ fn devices(style: &Style, devices: &[DeviceView]) -> String {
             ]
         })
         .collect();
-    table(
-        style,
-        &[
-            "GPU",
-            "MODEL",
-            "STATE",
-            "USABLE",
-            "COMMITTED",
-            "USED",
-            "UNMANAGED",
-            "JOBS",
-        ],
-        &rows,
-    )
+    let column = Column::new;
+    let columns = [
+        column("GPU"),
+        column("MODEL").cut(8).leaves(1),
+        column("STATE"),
+        column("USABLE"),
+        column("COMMITTED"),
+        column("USED"),
+        column("UNMANAGED").leaves(2),
+        column("JOBS").wrapped(20),
+    ];
+    table(style, &columns, &rows)
 }
 
 fn queue(style: &Style, queue: &[QueuedView]) -> String {
@@ -145,7 +143,7 @@ fn queue(style: &Style, queue: &[QueuedView]) -> String {
                 style.text(&job.user),
                 asks(job.mem.as_deref(), job.compute.as_deref()),
                 format_duration(job.waited_ns),
-                job.reason.clone(),
+                style.text(&job.reason),
             ]
         })
         .collect();
@@ -154,7 +152,15 @@ fn queue(style: &Style, queue: &[QueuedView]) -> String {
         many => format!("{many} jobs wait"),
     };
     let length = format!("{waits}; partage queue has a guess of how long still");
-    table(style, &["QUEUED", "USER", "ASKS", "WAITED", "FOR"], &rows) + &wrapped(&length, style.width, 0)
+    let column = Column::new;
+    let columns = [
+        column("QUEUED"),
+        column("USER").cut_in_the_middle(12),
+        column("ASKS"),
+        column("WAITED"),
+        column("FOR").wrapped(REASON_WIDTH),
+    ];
+    table(style, &columns, &rows) + &wrapped(&length, style.width, 0)
 }
 
 /// The broker in a few lines.

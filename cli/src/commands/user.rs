@@ -15,7 +15,7 @@ use crate::link::ask::{self, ask, unexpected};
 use crate::link::silence::PATIENCE;
 use crate::show::devices::{gpu, limit};
 use crate::show::report::Report;
-use crate::show::tables::wrapped;
+use crate::show::tables::{described, wrapped};
 use crate::show::terminal::Style;
 use crate::show::time;
 
@@ -148,12 +148,12 @@ fn jobs_text(style: &Style, together: &[Together], jobs: &[JobView]) -> String {
         } else {
             format!("{} jobs", sum.jobs)
         };
-        text.push_str(&format!(
-            "gpu {:<7}{} used by {count}, limits {limit}, promised {}\n",
-            sum.gpu,
+        let said = format!(
+            "{} used by {count}, limits {limit}, promised {}",
             format_bytes(sum.used_bytes),
             format_bytes(sum.request_bytes)
-        ));
+        );
+        text.push_str(&described(style, &format!("gpu {}", sum.gpu), 11, &said));
     }
     for job in jobs {
         for device in &job.devices {

@@ -4,8 +4,6 @@
 //! A job has a row for each of its devices; what is the job's own stands in the first. Amounts of a column are in one
 //! unit, so that they can be compared down the column.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use clap::ValueEnum;
 use partage_protocol::admin::{ContainerView, JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
@@ -13,8 +11,8 @@ use partage_protocol::summary;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::show::devices::gpu;
-use crate::show::report::{command_line, timestamp};
-use crate::show::tables::table;
+use crate::show::report::command_line;
+use crate::show::tables;
 use crate::show::terminal::Style;
 
 /// A column of `ps`, as `-o` names it.
@@ -84,27 +82,28 @@ const WITH_ENDED: [Column; 11] = [
 ];
 
 impl Column {
-    /// What stands above it.
-    fn heading(self) -> &'static str {
+    /// What stands above it, and how it gives way: the command, the names, then whole columns.
+    fn shape(self) -> tables::Column {
+        let column = tables::Column::new;
         match self {
-            Self::Job => "JOB",
-            Self::Name => "NAME",
-            Self::User => "USER",
-            Self::State => "STATE",
-            Self::Pid => "PID",
-            Self::Gpu => "GPU",
-            Self::Used => "USED",
-            Self::Peak => "PEAK",
-            Self::Limit => "LIMIT",
-            Self::Promised => "PROMISED",
-            Self::Clients => "CLIENTS",
-            Self::Denied => "DENIED",
-            Self::Exit => "EXIT",
-            Self::Started => "STARTED",
-            Self::Duration => "DURATION",
-            Self::Labels => "LABELS",
-            Self::Container => "CONTAINER",
-            Self::Command => "COMMAND",
+            Self::Job => column("JOB"),
+            Self::Name => column("NAME").cut_in_the_middle(12).leaves_when_blank(),
+            Self::User => column("USER").cut_in_the_middle(8).leaves(2),
+            Self::State => column("STATE"),
+            Self::Pid => column("PID"),
+            Self::Gpu => column("GPU"),
+            Self::Used => column("USED"),
+            Self::Peak => column("PEAK"),
+            Self::Limit => column("LIMIT"),
+            Self::Promised => column("PROMISED"),
+            Self::Clients => column("CLIENTS").leaves(3),
+            Self::Denied => column("DENIED"),
+            Self::Exit => column("EXIT").leaves_when_blank(),
+            Self::Started => column("STARTED").leaves(5),
+            Self::Duration => column("DURATION").leaves(4),
+            Self::Labels => column("LABELS").cut(10),
+            Self::Container => column("CONTAINER").cut_in_the_middle(12),
+            Self::Command => column("COMMAND").cut(10).leaves(1),
         }
     }
 
@@ -137,7 +136,7 @@ impl Column {
             Self::Exit => job.exit_code.map_or("-".to_owned(), |code| code.to_string()),
             Self::Started => match job.state.as_str() {
                 "waiting" => "-".to_owned(),
-                _ => started(job.started_ns),
+                _ => ago(now_ns.saturating_sub(job.started_ns)),
             },
             Self::Duration => match job.state.as_str() {
                 "waiting" => "-".to_owned(),
@@ -166,10 +165,13 @@ fn container(container: &ContainerView) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// `2026-11-20 22:26:00Z`.
-fn started(unix_ns: u64) -> String {
-    let text = timestamp(UNIX_EPOCH + Duration::from_nanos(unix_ns));
-    text.split('.').next().unwrap_or_default().replace('T', " ") + "Z"
+/// `2h ago`: in the largest unit of which there are two.
+fn ago(ns: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let seconds = ns / 1_000_000_000;
+    let unit = UNITS.iter().find(|(length, _)| seconds >= 2 * length);
+    let (length, name) = unit.copied().unwrap_or((1, "s"));
+    format!("{}{name} ago", seconds / length)
 }
 
 /// The columns that were asked for, else the usual ones.
@@ -181,8 +183,8 @@ pub fn columns(asked: &[Column], has_ended: bool) -> Vec<Column> {
     }
 }
 
-/// The jobs in rows under headings.
-pub fn text(style: &Style, jobs: &[JobView], columns: &[Column], now_ns: u64) -> String {
+/// The jobs in rows under headings. Columns that were asked for are not left out.
+pub fn text(style: &Style, jobs: &[JobView], columns: &[Column], is_asked: bool, now_ns: u64) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut devices: Vec<Option<&JobDeviceView>> = Vec::new();
     let is_per_device = columns.iter().any(|column| column.is_per_device());
@@ -210,8 +212,12 @@ pub fn text(style: &Style, jobs: &[JobView], columns: &[Column], now_ns: u64) ->
             }
         }
     }
-    let headings: Vec<&str> = columns.iter().map(|column| column.heading()).collect();
-    table(style, &headings, &rows)
+    let shape = |column: &Column| match is_asked {
+        true => column.shape().stays(),
+        false => column.shape(),
+    };
+    let shapes: Vec<tables::Column> = columns.iter().map(shape).collect();
+    tables::table(style, &shapes, &rows)
 }
 
 /// Amounts in one unit, for a column.

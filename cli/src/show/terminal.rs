@@ -62,15 +62,32 @@ impl Style {
         if self.is_utf8 { text } else { ascii(&text) }
     }
 
-    /// Cuts to a number of columns, marking the cut.
+    /// Cuts the end off where the text has more columns, and marks the cut.
     pub fn fit(&self, text: &str, columns: usize) -> String {
+        self.shortened(text, columns, 0)
+    }
+
+    /// Cuts the middle out where the text has more columns, and marks the cut: `very-lon…g-name`.
+    pub fn fit_in_the_middle(&self, text: &str, columns: usize) -> String {
+        let room = columns.saturating_sub(self.mark().chars().count());
+        self.shortened(text, columns, room * 3 / 7)
+    }
+
+    fn mark(&self) -> &'static str {
+        if self.is_utf8 { "…" } else { "..." }
+    }
+
+    /// The beginning, the mark and the last `end` letters.
+    fn shortened(&self, text: &str, columns: usize, end: usize) -> String {
         let text = self.text(text);
-        if text.chars().count() <= columns {
+        let length = text.chars().count();
+        if length <= columns {
             return text;
         }
-        let mark = if self.is_utf8 { "…" } else { "~" };
-        let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
-        short.push_str(mark);
+        let begin = columns.saturating_sub(self.mark().chars().count() + end);
+        let mut short: String = text.chars().take(begin).collect();
+        short.push_str(self.mark());
+        short.extend(text.chars().skip(length - end));
         short
     }
 
@@ -102,7 +119,12 @@ fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     })
 }
 
-/// 80 columns, or what the terminal has if that is more: tables are made for 80 and only long texts use the rest.
+/// Below that a table cannot be read.
+const LEAST_WIDTH: usize = 40;
+/// Lines of text beyond that are hard to read.
+const MOST_WIDTH: usize = 240;
+
+/// What the terminal has, within reason; 80 columns elsewhere.
 fn width(is_terminal: bool) -> usize {
     if !is_terminal {
         return 80;
@@ -115,8 +137,9 @@ fn width(is_terminal: bool) -> usize {
     };
     // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one.
     let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    if answer == 0 {
-        usize::from(size.ws_col).clamp(80, 240)
+    // A terminal that does not know its size says 0.
+    if answer == 0 && size.ws_col > 0 {
+        usize::from(size.ws_col).clamp(LEAST_WIDTH, MOST_WIDTH)
     } else {
         80
     }
@@ -175,7 +198,18 @@ mod tests {
             is_cut: true,
         };
         assert_eq!(style.text("a\x1b[2Jb\nc é…"), "a?[2Jb?c ?...");
-        assert_eq!(style.fit("abcdefgh", 4), "abc~");
+        assert_eq!(style.fit("abcdefgh", 6), "abc...");
+        let utf8 = Style { is_utf8: true, ..style };
+        assert_eq!(utf8.fit("abcdefgh", 4), "abc…");
+        assert_eq!(
+            utf8.fit_in_the_middle("very-long-job-with-a-long-name", 15),
+            "very-lon…g-name"
+        );
+        assert_eq!(
+            style.fit_in_the_middle("very-long-job-with-a-long-name", 15),
+            "very-lo...-name"
+        );
+        assert_eq!(utf8.fit_in_the_middle("short", 5), "short");
         assert_eq!(style.state("running"), "\x1b[32mrunning\x1b[0m");
         assert_eq!(
             Style {

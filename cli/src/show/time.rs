@@ -139,17 +139,15 @@ pub fn time_lines(style: &Style, device: &JobDeviceView) -> Vec<(&'static str, S
     ]
 }
 
-/// The second table of `ps`: jobs that said something about time, or whose time is measured.
+/// The second table of `ps`: the jobs at work on a GPU whose time is measured.
 pub fn table(style: &Style, jobs: &[JobView]) -> String {
     let mut rows = Vec::new();
     for job in jobs.iter().filter(|job| job.ended_ns.is_none()) {
-        let has_terms = !terms_text(&job.terms).is_empty();
-        for (place, device) in job.devices.iter().enumerate() {
-            if !has_terms && device.time.is_none() {
-                continue;
-            }
-            let time = device.time.as_ref();
-            let part = |value: fn(&TimeView) -> f64| time.map_or("-".to_owned(), |time| measured(value(time)));
+        let at_work = job.devices.iter().filter_map(|device| {
+            let time = device.time.as_ref().filter(|time| time.is_at_work());
+            time.map(|time| (device, time))
+        });
+        for (place, (device, time)) in at_work.enumerate() {
             let promise = if job.terms.promise > 0.0 {
                 exact(job.terms.promise)
             } else {
@@ -166,21 +164,32 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
                 style.text(&job.terms.priority),
                 promise,
                 job.terms.cap.map_or("-".to_owned(), exact),
-                part(|time| time.share),
-                part(|time| time.got_1s),
-                part(|time| time.got_60s),
-                time.map_or("-".to_owned(), |time| format_duration(time.waited_60s_ns)),
-                time.map_or("-".to_owned(), state),
+                measured(time.share),
+                measured(time.got_1s),
+                measured(time.got_60s),
+                format_duration(time.waited_60s_ns),
+                state(time),
             ]);
         }
     }
     if rows.is_empty() {
         return String::new();
     }
-    let headings = [
-        "JOB", "NAME", "GPU", "PRIORITY", "PROMISE", "CAP", "SHARE", "GOT 1s", "60s", "WAITED", "STATE",
+    let column = tables::Column::new;
+    let columns = [
+        column("JOB"),
+        column("NAME").cut_in_the_middle(8).leaves(1),
+        column("GPU"),
+        column("PRIORITY").leaves(3),
+        column("PROMISE").leaves_when_blank(),
+        column("CAP").leaves_when_blank(),
+        column("SHARE"),
+        column("GOT 1s"),
+        column("60s").leaves(2),
+        column("WAITED"),
+        column("STATE"),
     ];
-    String::from("\n") + &tables::table(style, &headings, &rows)
+    String::from("\n") + &tables::table(style, &columns, &rows)
 }
 
 /// `time on GPU 3: 30 % promised, overlap, 12 % used without Partage`; nothing where there is nothing to say.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An idle machine, jobs that ended, jobs of choice, and several stopped together.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use partage_protocol::admin::{
     DrainView, ErrorCode, JobView, MoveView, MovedView, Reply, Request, StayingView, UnmanagedView,
 };
@@ -70,8 +72,12 @@ fn ended() -> JobView {
 #[test]
 fn ps_shows_how_jobs_ended_and_only_what_was_asked_for() {
     let bench = Bench::new();
+    let mut short = ended();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    short.started_ns = u64::try_from(now.as_nanos()).expect("before 2554") - 9_000_000_000_000;
+    short.ended_ns = Some(short.started_ns + 13_000_000_000);
     let reply = Reply::Ps {
-        jobs: vec![job("train"), ended()],
+        jobs: vec![job("train"), short],
         unmanaged: Vec::new(),
         more: false,
     };
@@ -81,8 +87,8 @@ fn ps_shows_how_jobs_ended_and_only_what_was_asked_for() {
     assert_eq!(
         out,
         "\
-JOB  NAME   USER   STATE  EXIT               STARTED  DURATION  GPU   PEAK  LIMIT  COMMAND
-j44  short  alice  ended     7  2026-11-20 22:26:00Z       13s    0  4 GiB  8 GiB  python train.py --data 'a very long \
+JOB  NAME   USER   STATE  EXIT  STARTED  DURATION  GPU   PEAK  LIMIT  COMMAND
+j44  short  alice  ended     7   2h ago       13s    0  4 GiB  8 GiB  python train.py --data 'a very long \
 path/that does not end/soon enough'
 "
     );

@@ -4,7 +4,8 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `quota`, `containers`, `run*`, `start`, `*tables`, `sim`, `judged`, `jobs`, `install`, `silence`: the tests.
+//! - `quota`, `containers`, `run*`, `start`, `*tables`, `widths`, `sim`, `judged`, `jobs`, `install`, `silence`: the
+//!   tests.
 
 mod bench;
 mod broker_tables;
@@ -26,3 +27,4 @@ mod sim;
 mod start;
 mod tables;
 mod time_tables;
+mod widths;

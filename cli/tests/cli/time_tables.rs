@@ -42,10 +42,15 @@ fn timed() -> JobView {
 }
 
 #[test]
-fn ps_has_a_second_table_where_there_is_something_to_say_about_time() {
+fn the_second_table_of_ps_has_the_jobs_at_work_alone() {
     let bench = Bench::new();
     let mut ended = timed();
     ended.ended_ns = Some(1);
+    let mut idle = timed();
+    if let Some(time) = &mut idle.devices[0].time {
+        time.state = "idle".to_owned();
+        time.got_1s = 0.0;
+    }
     let mut measured = timed();
     measured.job = "j43".to_owned();
     measured.terms = TermsView::default();
@@ -54,7 +59,7 @@ fn ps_has_a_second_table_where_there_is_something_to_say_about_time() {
         time.held_by = None;
     }
     let reply = Reply::Ps {
-        jobs: vec![timed(), measured, job("plain"), ended],
+        jobs: vec![timed(), measured, job("plain"), idle, ended],
         unmanaged: Vec::new(),
         more: false,
     };
@@ -67,7 +72,6 @@ fn ps_has_a_second_table_where_there_is_something_to_say_about_time() {
         "\
 JOB  NAME   GPU  PRIORITY  PROMISE   CAP   SHARE  GOT 1s     60s  WAITED  STATE
 j42  train    0  high         30 %  50 %  50.0 %  49.8 %  50.0 %     12s  waiting j41
-              1  high         30 %  50 %       -       -       -       -  -
 j43  train    0  normal          -     -  50.0 %  49.8 %  50.0 %     12s  not draining
 j42: pid 4130 uses a GPU without the limit
 "

@@ -126,6 +126,14 @@ pub struct TimeView {
     pub regime: String,
 }
 
+impl TimeView {
+    /// It wants the device now, or got some of it in the last second.
+    #[must_use]
+    pub fn is_at_work(&self) -> bool {
+        self.state != "idle" || self.got_1s > 0.0
+    }
+}
+
 /// One job on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDeviceView {

@@ -20,11 +20,15 @@ use crate::launch::place::Place;
 use crate::link::ask::{ask, unexpected};
 use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
+use crate::show::tables::described;
 use crate::show::terminal::Style;
 
 use edit::{Changed, Quota, Uneditable};
 use file::QuotaFile;
 use words::{Key, Subject};
+
+/// Where the values begin.
+const SUBJECT_WIDTH: usize = 21;
 
 /// `partage quota`.
 pub fn quota(action: &QuotaAction, place: &Place, report: &Report) -> Outcome<u8> {
@@ -81,7 +85,8 @@ fn list_text(style: &Style, quotas: &[Quota]) -> String {
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        style.text(&format!("{:<20} {}", quota.subject, values.join(" "))) + "\n"
+        let subject = style.text(&format!("{:<20} ", quota.subject));
+        described(style, &subject, SUBJECT_WIDTH, &style.text(&values.join(" ")))
     };
     match quotas {
         [] => "no quotas\n".to_owned(),
