@@ -112,7 +112,7 @@ pub enum Command {
     Version(Version),
 }
 
-/// Run COMMAND with a limit on the GPU memory and time that it and its children use
+/// Run COMMAND and its children under a limit of GPU memory and time
 #[derive(Args, Clone, Debug, Default)]
 #[command(
     after_help = "`partage run` becomes COMMAND, so Ctrl-C, Ctrl-Z and the exit status work as
@@ -210,7 +210,7 @@ pub struct Run {
     /// Start from the numbers of a class of the host's configuration
     #[arg(long, value_name = "CLASS", env = "PARTAGE_CLASS", hide_env = true)]
     pub class: Option<String>,
-    /// auto (one GPU), auto:N, nvidia-smi's index, or a UUID; several with commas
+    /// auto (one GPU), auto:N, all, nvidia-smi's index, a UUID; several with commas
     #[arg(short, long, value_name = "GPU", env = "PARTAGE_GPU", hide_env = true)]
     pub gpu: Option<String>,
     /// If there is no room: wait (default), or fail with exit status 124
@@ -246,7 +246,7 @@ pub struct Run {
     /// Refuse a COMMAND that escapes the limit, and kill processes that use a GPU without it
     #[arg(long, env = "PARTAGE_STRICT", hide_env = true, value_parser = BoolishValueParser::new())]
     pub strict: bool,
-    /// Become a job at the first use of a GPU, not at the start: what never uses one is promised nothing
+    /// Become a job at the first use of a GPU: until then nothing is promised
     #[arg(long, env = "PARTAGE_LAZY", hide_env = true, value_parser = BoolishValueParser::new())]
     pub lazy: bool,
     /// May be suspended for jobs of a higher priority; default: yes for priority low, no for the others
@@ -271,7 +271,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub idle_release: Option<String>,
-    /// Save the job this often, in the folder of --checkpoint-out; counted from the end of the save before
+    /// Save the job in --checkpoint-out, this long after the last save
     #[arg(
         long,
         value_name = "DUR",
@@ -337,7 +337,7 @@ pub struct Ps {
     pub no_trunc: bool,
 }
 
-/// Show the GPUs, how much of them is committed, the queue and the broker
+/// Show the GPUs, what of them is committed, queue and broker
 #[derive(Args, Debug)]
 pub struct Status {}
 
@@ -348,7 +348,11 @@ pub struct Queue {}
 /// Change a running job
 #[derive(Args, Debug)]
 #[command(
-    after_help = "If the new limit is below current use, nothing is killed: new allocations fail
+    after_help = "Keys: mem, mem-request and process-mem (SIZE, PCT or none), compute and
+compute-max (PCT or none), weight (N), priority (low, normal, high, realtime),
+time-limit (DUR or none), name (NAME or none).
+
+If the new limit is below current use, nothing is killed: new allocations fail
 until the job has freed enough. If the whole limit was promised, the promise
 (mem-request) changes with it. Shares of time change at once. A promise that
 does not fit is refused, and then nothing is changed.
@@ -362,8 +366,7 @@ Examples:
 pub struct Set {
     /// Job id (j3), name, or the pid of one of its processes; process:PID for mem of that process alone
     pub target: String,
-    /// What to change: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, process-mem=SIZE|PCT|none, compute=PCT|none,
-    /// compute-max=PCT|none, weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
+    /// What to change, and to what
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// Go beyond the rules of the configuration until the job ends (administrators)
@@ -378,7 +381,7 @@ pub struct Get {
     pub target: String,
 }
 
-/// Explain a job: what was denied and why, what slows it down, where its limits come from
+/// Explain a job: what it was denied, what slows it, its limits
 #[derive(Args, Debug)]
 #[command(
     after_help = "The most serious point comes first. Works for jobs that ended in the last 24
@@ -389,7 +392,7 @@ pub struct Why {
     pub target: String,
 }
 
-/// End jobs: SIGTERM to their processes, SIGKILL after the grace period
+/// End jobs: SIGTERM, and SIGKILL after a grace period
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "kill",
@@ -433,11 +436,12 @@ pub enum BrokerAction {
     Status,
 }
 
-/// Check this machine and suggest fixes (exit status 1 if something is wrong)
+/// Check this machine and suggest fixes
 #[derive(Args, Debug)]
+#[command(after_help = "Exit status 1 if a check fails.")]
 pub struct Doctor {}
 
-/// Show what happened: jobs that started and ended, denials, processes without a limit
+/// Show what happened: starts, ends, denials, missing limits
 #[derive(Args, Debug)]
 pub struct Events {
     /// Keep running and show each new event
@@ -453,7 +457,8 @@ pub struct Events {
 
 /// Print a completion script for a shell
 #[derive(Args, Debug)]
-#[command(after_help = "Example: partage completions bash > ~/.local/share/bash-completion/completions/partage")]
+#[command(after_help = "Example:
+  partage completions bash > ~/.local/share/bash-completion/completions/partage")]
 pub struct Completions {
     /// Which shell
     pub shell: Shell,

@@ -10,15 +10,17 @@
 mod arguments;
 mod commands;
 mod failure;
+mod help;
 mod launch;
 mod link;
+mod mistakes;
 mod show;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, CdiAction, Command, HookAction};
 use commands::container::{cdi, hook, register};
@@ -52,7 +54,7 @@ pub unsafe extern "C" fn main(count: libc::c_int, words: *const *const libc::c_c
 /// Parses, runs, reports; gives the exit code.
 fn run_command_line(words: Vec<OsString>) -> u8 {
     let is_launcher = is_launcher(&words);
-    let matches = match Arguments::command().try_get_matches_from(&words) {
+    let matches = match help::command().try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return refuse_arguments(&words, &error, is_launcher),
     };
@@ -160,18 +162,30 @@ fn is_launcher(words: &[OsString]) -> bool {
 
 /// clap's words in our form: one `partage:` line first, then its tip and usage.
 fn refuse_arguments(words: &[OsString], error: &clap::Error, is_launcher: bool) -> u8 {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let _ = error.print();
-        return 0;
+    match error.kind() {
+        ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            return 0;
+        }
+        ErrorKind::DisplayHelp => {
+            show_help(words, error);
+            return 0;
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            show_help(words, error);
+            return 2;
+        }
+        _ => {}
     }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = error.print();
-        return 2;
+    let before_command = words.iter().take_while(|word| *word != OsStr::new("--"));
+    let is_json = before_command.into_iter().any(|word| word == "--json");
+    if let Some(failure) = mistakes::explain(words, error) {
+        Report::new(is_json, terminal::ColorChoice::Never, is_launcher).failure(&failure);
+        return failure.exit_code(is_launcher);
     }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let before_command = words.iter().take_while(|word| *word != OsStr::new("--"));
-    if before_command.into_iter().any(|word| word == "--json") {
+    if is_json {
         let first = text.lines().next().unwrap_or_default();
         let failure = Failure::new(Kind::Invalid, first).hint("see: partage --help");
         Report::new(true, terminal::ColorChoice::Never, is_launcher).failure(&failure);
@@ -179,6 +193,15 @@ fn refuse_arguments(words: &[OsString], error: &clap::Error, is_launcher: bool) 
         report::write_err(&format!("partage: {text}"));
     }
     Failure::new(Kind::Invalid, "").exit_code(is_launcher)
+}
+
+/// `--help` and `partage help` say everything, `-h` what the words are.
+fn show_help(words: &[OsString], long: &clap::Error) {
+    let short = help::brief().try_get_matches_from(words).err();
+    let _ = match short {
+        Some(short) if !help::is_long(words) => short.print(),
+        _ => long.print(),
+    };
 }
 
 #[cfg(test)]
@@ -211,13 +234,13 @@ mod tests {
 
     #[test]
     fn the_arguments_are_consistent() {
-        Arguments::command().debug_assert();
+        help::command().debug_assert();
     }
 
     #[test]
     fn options_after_the_command_word_are_the_commands_own() {
         let parsed = |line: &str| {
-            Arguments::command().try_get_matches_from(words(line)).map(|m| {
+            help::command().try_get_matches_from(words(line)).map(|m| {
                 let Command::Run(run) = Arguments::from_arg_matches(&m).expect("run").command else {
                     panic!("run")
                 };

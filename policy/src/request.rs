@@ -72,6 +72,8 @@ pub(crate) struct Amounts {
 pub enum GpuChoice {
     /// So many of the least committed.
     Auto(usize),
+    /// Each that the request may use.
+    All,
     /// These, in this order.
     Named(Vec<GpuName>),
 }
@@ -112,9 +114,11 @@ impl RunSpec {
         let asked_terms = AskedTerms::from_request(request, |variable| config.is_time_on(variable))?;
         let preset = request.class.clone();
         let judge = Judge::new(&config.rules, config.max_class, &facts, preset.as_deref()).map_err(not_allowed)?;
-        judge
-            .gpus(gpu.count(), &format!("--gpu {gpu_text}"))
-            .map_err(not_allowed)?;
+        if gpu != GpuChoice::All {
+            // How many `all` are is known where it is placed.
+            let count = gpu.count(0);
+            judge.gpus(count, &format!("--gpu {gpu_text}")).map_err(not_allowed)?;
+        }
         Ok(Self {
             mem: mem.map(|said| said.map(Some)),
             mem_request,
@@ -181,8 +185,9 @@ impl RunSpec {
     pub(crate) fn rejudged(&self, config: &Config) -> Result<Self, ErrorView> {
         let preset = self.preset.as_deref();
         let judge = Judge::new(&config.rules, config.max_class, &self.facts, preset).map_err(not_allowed)?;
-        let words = format!("a request of {} GPUs", self.gpu.count());
-        judge.gpus(self.gpu.count(), &words).map_err(not_allowed)?;
+        let count = self.gpu.count(0);
+        let within = judge.gpus(count, &format!("a request of {count} GPUs"));
+        within.map_err(not_allowed)?;
         Ok(Self {
             terms: judge.terms(&self.asked_terms).map_err(not_allowed)?,
             judge,
@@ -330,23 +335,27 @@ fn said((flag, twin): (&str, &str), from: Option<&str>, amount: Amount) -> Said<
 }
 
 impl GpuChoice {
-    /// How many devices.
+    /// How many devices, of the `candidates` that the request may use.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn count(&self, candidates: usize) -> usize {
         match self {
+            Self::All => candidates,
             Self::Auto(count) => *count,
             Self::Named(names) => names.len(),
         }
     }
 
-    /// Reads `auto`, `auto:4`, `2`, `0,1`, `GPU-…` and lists of these.
+    /// Reads `auto`, `auto:4`, `all`, `2`, `0,1`, `GPU-…` and lists of these.
     ///
     /// # Errors
     /// `Invalid` with what is accepted.
     pub fn parse(text: &str) -> Result<Self, ErrorView> {
-        let hint = || Some("--gpu takes auto, auto:N, an index, a UUID, or a list such as 0,1".to_owned());
+        let hint = || Some("--gpu takes auto, auto:N, all, an index, a UUID, or a list such as 0,1".to_owned());
         if text == "auto" {
             return Ok(Self::Auto(1));
+        }
+        if text == "all" {
+            return Ok(Self::All);
         }
         if let Some(count) = text.strip_prefix("auto:") {
             return match count.parse::<usize>() {

@@ -134,6 +134,23 @@ fn auto_takes_the_least_committed_device_with_room() {
     assert_eq!(host.devices_of(both), [1, 2]);
 }
 
+#[test]
+fn all_is_each_device_that_the_request_may_use() {
+    let mut host = Host::new(&[16, 16, 16]);
+    let (all, _) = host.run(1, on("all", "4GiB"));
+    assert_eq!(host.devices_of(all), [0, 1, 2]);
+    let (two, _) = host.run(1, visible("2,1", on("all", "4GiB")));
+    assert_eq!(host.devices_of(two), [2, 1], "as CUDA_VISIBLE_DEVICES orders them");
+    let no_wait = RunRequest {
+        wait: false,
+        ..on("all", "10GiB")
+    };
+    let (full, _) = host.run(1, no_wait);
+    let error = host.error_of(full);
+    assert_eq!(error.code, ErrorCode::NoRoom);
+    assert!(error.message.contains("on each of all 3 devices"), "{}", error.message);
+}
+
 /// What is in use counts as what is promised does, whoever uses it.
 #[test]
 fn what_is_in_use_decides_where_a_job_goes() {

@@ -44,7 +44,7 @@ pub struct Numbers {
     pub strict: bool,
 }
 
-/// Make a process that is about to start the first of a job, with its control group
+/// Make a process, with its control group, the first of a job
 #[derive(Args, Debug)]
 #[command(
     after_help = "Whatever is in the control group is then of the job, whoever starts it and with
@@ -107,7 +107,7 @@ pub struct CreateRuntime {
     pub timeout: String,
 }
 
-/// Describe Partage to container engines (Container Device Interface)
+/// Describe Partage to container engines (CDI files)
 #[derive(Args, Debug)]
 pub struct Cdi {
     #[command(subcommand)]
@@ -119,11 +119,12 @@ pub struct Cdi {
 pub enum CdiAction {
     /// Write the file from which engines give containers the library, the broker's folder and the hook
     #[command(
-        after_help = "One device for each class of the host's configuration, and `default`, whose limits
-are those of the rules: podman run --device partage.dev/share=small ... The
-limits stand in the hook's arguments, never in the container's environment. GPUs
-are not listed: name them as before (--device nvidia.com/gpu=0). Write it again
-when classes or the library change; containers that run keep what they have.
+        after_help = "One device for each class of the host's configuration, and `default`, whose
+limits are those of the rules: podman run --device partage.dev/share=small ...
+The limits stand in the hook's arguments, never in the container's environment.
+GPUs are not listed: name them as before (--device nvidia.com/gpu=0). Write it
+again when classes or the library change; containers that run keep what they
+have.
 
 Examples:
   sudo partage cdi generate
@@ -138,7 +139,7 @@ pub struct CdiGenerate {
     /// The file; `-` writes it to standard output and nothing else anywhere
     #[arg(long, value_name = "FILE", default_value = "/etc/cdi/partage.json")]
     pub output: String,
-    /// Folder of the library that containers get, in versioned copies
+    /// Folder for the library's copies that containers get
     #[arg(long, value_name = "DIR", default_value = "/var/lib/partage/containers")]
     pub files: std::path::PathBuf,
     /// Containers start without a limit while no broker answers

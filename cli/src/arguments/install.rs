@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// Put Partage in place for every user of this host and start its broker (as root)
+/// Install Partage for every user of this host, and start its broker
 #[derive(Args, Debug)]
 #[command(
     after_help = "Puts programs and library below /usr/local, the service partaged into systemd,
@@ -16,9 +16,10 @@ changes what is old or missing, and nothing else. If a step fails, the steps
 before it are undone.
 
 With --system-preload programs that start without `partage run` are under the
-rules too, whatever their environment. The file is first tried in a copy of /etc:
-each program of root's in /bin, /sbin, /usr/bin, ... must load with it without a
-word. Then it is written, a few are run, and if one fails it is taken back.
+rules too, whatever their environment. The file is first tried in a copy of
+/etc: each program of root's in /bin, /sbin, /usr/bin, ... must load with it
+without a word. Then it is written, a few are run, and if one fails it is taken
+back.
 
 Examples:
   sudo partage install
@@ -45,7 +46,7 @@ pub enum StartNow {
     No,
 }
 
-/// Remove what `partage install` put on this host, and stop its broker (as root)
+/// Remove what `partage install` put here, and stop its broker
 #[derive(Args, Debug)]
 #[command(
     after_help = "/etc/partage stays. While it is there, `partage run` starts no private brokers.

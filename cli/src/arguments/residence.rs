@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::on_full::OnFull;
 
-/// Take a job's memory off its GPUs, into host memory, and let its threads wait
+/// Move a job's GPU memory to host memory, and let its threads wait
 #[derive(Args, Debug)]
 #[command(
     after_help = "The job's processes stay, but they wait at their next GPU call. Its GPU memory

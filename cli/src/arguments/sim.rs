@@ -30,10 +30,10 @@ pub struct Sim {
     /// Model of the GPUs: h200 (default), a100, l4, t4
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Name of the machine to create or join: letters, digits, . _ - (32 at most); its GPUs' UUIDs follow from it
+    /// Name of the machine to create or join: letters, digits, . _ -
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub machine: String,
-    /// Kernels that come as machine code: `refuse` says how to get PTX (default), `no-op` runs them without effect
+    /// Kernels of machine code: `refuse` (default) says how to get PTX
     #[arg(long, value_name = "WHAT", value_parser = ["refuse", "no-op"])]
     pub machine_code: Option<String>,
     /// Hand out PTX to programs that ask NVRTC for machine code
@@ -45,7 +45,7 @@ pub struct Sim {
     /// Let other users' processes in, too: those of a container, for example
     #[arg(long)]
     pub shared: bool,
-    /// Print what `podman run` needs to give a container the running machine, with these GPUs alone where it says which
+    /// Print what `podman run` needs for the running machine, or for these GPUs
     #[arg(
         long,
         value_name = "N,N",

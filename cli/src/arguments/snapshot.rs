@@ -7,11 +7,11 @@ use clap::Args;
 
 use super::on_full::OnFull;
 
-/// Save a job in a folder, from which `restore` starts it again after a crash or a reboot
+/// Save a job in a folder, to restore it after a crash or reboot
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The job waits while it is saved, and goes on afterwards; with --stop it ends once
-the snapshot is whole. What cannot be saved is refused before anything is
+    after_help = "The job waits while it is saved, and goes on afterwards; with --stop it ends
+once the snapshot is whole. What cannot be saved is refused before anything is
 touched, or by CRIU, and the job goes on: docs/checkpoint.md. Needs CRIU 4.2 or
 later (PARTAGE_CRIU names its program) and the right to run it.
 
@@ -67,6 +67,9 @@ restored again; while a job that was restored from it lives, a second one is
 refused. A restored job can be saved again; with --checkpoint-every the broker
 does so by itself.
 
+OLD is a UUID of the snapshot or the number there (0 is the job's first GPU),
+NEW an index or UUID of this machine. Both have the same model and memory.
+
 Examples:
   partage restore /data/train
   partage restore /data/train --detach --checkpoint-every 30m
@@ -80,8 +83,7 @@ pub struct Restore {
     /// Which generation [default: the newest]
     #[arg(long, value_name = "N")]
     pub generation: Option<u64>,
-    /// Give the job the GPU NEW of this machine (index or UUID) in place of OLD, a UUID of the snapshot or its number
-    /// there (0 is the job's first GPU); of the same model and memory
+    /// Give the job GPU NEW of this machine in place of OLD of the snapshot
     #[arg(long, value_name = "OLD=NEW,...", value_delimiter = ',', value_parser = gpu_pair)]
     pub gpu_map: Vec<GpuPair>,
     /// Return once the job runs

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-/// Show that a memory limit bites where WRAPPER puts a program (exit status 1 if it does not)
+/// Show that a memory limit bites where WRAPPER puts a program
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A small program is started behind WRAPPER, or where you are. It allocates GPU memory
-up to one step past the limit that holds for it there, and frees it. You read what
-it saw in all, where it was denied, by which job and rule. Without a limit it
-allocates nothing. Behind WRAPPER this very program must be found by its path.
+    after_help = "A small program is started behind WRAPPER, or where you are. It allocates GPU
+memory up to one step past the limit that holds for it there, and frees it. You
+read what it saw in all, where it was denied, by which job and rule. Without a
+limit it allocates nothing. `partage` must exist at the same path inside
+WRAPPER. Exit status 1 if the limit does not hold.
 
 Examples:
   partage verify -- partage run -m 1GiB --

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage version` and `partage completions`: the program's version, and its words for shells.
 
-use clap::CommandFactory;
 use partage_protocol::message::{MAJOR, MINOR};
 use serde_json::json;
 
-use crate::arguments::{Arguments, Completions};
+use crate::arguments::Completions;
 use crate::failure::Outcome;
+use crate::help;
 use crate::show::report::{Report, write_out};
 
 /// `partage version`.
@@ -22,7 +22,7 @@ pub fn version(report: &Report) -> Outcome<u8> {
 /// `partage completions`.
 pub fn completions(arguments: &Completions) -> Outcome<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "partage", &mut script);
+    clap_complete::generate(arguments.shell, &mut help::command(), "partage", &mut script);
     write_out(&String::from_utf8_lossy(&script));
     Ok(0)
 }
@@ -40,7 +40,7 @@ mod tests {
             "<!-- Made from cli/src/arguments.rs by `PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli docs`; \
              edits here are lost. -->\n# Command line\n",
         );
-        let mut command = Arguments::command();
+        let mut command = help::command();
         command.build();
         let mut titles = vec!["partage".to_owned()];
         // clap's own `help` has every command below it once more.
@@ -55,7 +55,7 @@ mod tests {
         for title in titles {
             // What a user gets to see, at eighty columns.
             let words = title.split(' ').chain(["--help"]);
-            let help = Arguments::command()
+            let help = help::command()
                 .term_width(80)
                 .try_get_matches_from(words)
                 .expect_err("help ends parsing");

@@ -72,7 +72,7 @@ pub fn enclosing_job(place: &Place) -> Outcome<Option<JobView>> {
 /// # Errors
 /// An option that only a new job could have.
 pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, report: &Report) -> Outcome<u8> {
-    if let Some(gpu) = arguments.gpu.as_deref().filter(|gpu| *gpu != "auto") {
+    if let Some(gpu) = arguments.gpu.as_deref().filter(|gpu| !matches!(*gpu, "auto" | "all")) {
         let devices = job
             .devices
             .iter()

@@ -232,7 +232,7 @@ fn origin(sources: &clap::ArgMatches, id: &str) -> String {
     }
 }
 
-/// `auto`, `auto:N`, indices and UUIDs with commas.
+/// `auto`, `auto:N`, `all`, indices and UUIDs with commas.
 fn check_gpu(text: &str) -> Result<(), String> {
     let is_number = |t: &str| !t.is_empty() && t.len() <= 4 && t.bytes().all(|b| b.is_ascii_digit());
     let is_uuid = |t: &str| {
@@ -241,14 +241,14 @@ fn check_gpu(text: &str) -> Result<(), String> {
         rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
     };
     let is_count = |t: &str| is_number(t) && t.bytes().any(|b| b != b'0');
-    let is_good = text == "auto"
+    let is_good = matches!(text, "auto" | "all")
         || text.strip_prefix("auto:").is_some_and(is_count)
         || (!text.is_empty() && text.split(',').all(|part| is_number(part) || is_uuid(part)));
     if is_good {
         return Ok(());
     }
     Err(format!(
-        "unknown GPU {text:?} (use auto, auto:2, an index as nvidia-smi shows it such as 0 or 0,1, or GPU-UUID)"
+        "unknown GPU {text:?} (use auto, auto:2, all, an index as nvidia-smi shows it such as 0 or 0,1, or GPU-UUID)"
     ))
 }
 
@@ -275,10 +275,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_are_written_in_four_ways() {
+    fn gpus_are_written_in_five_ways() {
         for good in [
             "auto",
             "auto:4",
+            "all",
             "0",
             "0,1",
             "GPU-1a2b",

@@ -4,8 +4,8 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `quota`, `containers`, `run*`, `start`, `*tables`, `widths`, `sim`, `judged`, `jobs`, `install`, `silence`: the
-//!   tests.
+//! - `quota`, `containers`, `run*`, `start`, `*tables`, `widths`, `mistakes`, `sim`, `judged`, `jobs`, `install`,
+//!   `silence`: the tests.
 
 mod bench;
 mod broker_tables;
@@ -14,6 +14,7 @@ mod containers;
 mod install;
 mod jobs;
 mod judged;
+mod mistakes;
 mod played_broker;
 mod quota;
 mod run;

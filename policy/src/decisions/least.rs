@@ -8,17 +8,14 @@ use partage_protocol::size::{Amount, format_bytes, raised_limit};
 
 use super::Policy;
 use crate::device::Device;
-use crate::request::{GpuChoice, RunSpec};
+use crate::request::RunSpec;
 
 impl Policy {
     /// # Errors
     /// `Impossible`, when on every device that the request could get its limit is below what a context of this user was
     /// measured to cost there.
     pub(crate) fn check_holds_a_context(&self, spec: &RunSpec, uid: u32) -> Result<(), ErrorView> {
-        let count = match &spec.gpu {
-            GpuChoice::Auto(count) => u32::try_from(*count).unwrap_or(1),
-            GpuChoice::Named(names) => u32::try_from(names.len()).unwrap_or(1),
-        };
+        let count = u32::try_from(spec.gpu.count(self.devices.len())).unwrap_or(1);
         // Which devices it would get is for placement to say; here it is enough that none would do.
         let short = |device: &Device| {
             let least = *device.learned.get(&uid)?;

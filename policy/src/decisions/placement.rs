@@ -93,10 +93,12 @@ impl Policy {
         machine: &M,
     ) -> Result<Vec<Placement>, Unplaced> {
         let candidates = self.candidates(spec).map_err(Unplaced::Refused)?;
-        let (count, is_auto) = match &spec.gpu {
-            GpuChoice::Auto(count) => (*count, true),
-            GpuChoice::Named(_) => (candidates.len(), false),
-        };
+        let count = spec.gpu.count(candidates.len());
+        let is_auto = matches!(spec.gpu, GpuChoice::Auto(_));
+        if spec.gpu == GpuChoice::All {
+            let within = spec.judge.gpus(count, "--gpu all").map_err(not_allowed);
+            within.map_err(Unplaced::Refused)?;
+        }
         let possible = self.possible(spec, &candidates, count).map_err(Unplaced::Refused)?;
         if let Some(reason) = self.jobs_obstacle(&spec.totals) {
             return Err(Unplaced::by_total(reason, &possible));
@@ -241,7 +243,7 @@ impl Policy {
         let mut possible = Vec::new();
         let slots = |order: usize| match &spec.gpu {
             GpuChoice::Auto(_) => 0..u32::try_from(count).unwrap_or(1),
-            GpuChoice::Named(_) => u32::try_from(order).map_or(0..1, |order| order..order + 1),
+            GpuChoice::All | GpuChoice::Named(_) => u32::try_from(order).map_or(0..1, |order| order..order + 1),
         };
         for (order, device) in candidates.iter().enumerate() {
             let asked = amounts(spec, device, slots(order))?;
@@ -348,7 +350,8 @@ impl Policy {
         let request = possible.iter().map(|candidate| candidate.request).max().unwrap_or(0);
         let on = match (&spec.gpu, count) {
             (GpuChoice::Auto(1), _) => "on one device".to_owned(),
-            (GpuChoice::Auto(count), _) => format!("on each of {count} devices"),
+            (GpuChoice::Auto(_), count) => format!("on each of {count} devices"),
+            (GpuChoice::All, count) => format!("on each of all {count} devices"),
             (GpuChoice::Named(_), 1) => "there".to_owned(),
             (GpuChoice::Named(_), count) => format!("on each of these {count} devices"),
         };

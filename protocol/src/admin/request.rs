@@ -275,7 +275,7 @@ pub struct RunRequest {
     /// The class of the configuration whose numbers it starts from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.
+    /// `auto`, `auto:N`, `all`, `2`, `0,1`, `GPU-…`.
     pub gpu: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` of the caller: narrows the candidates.
     pub visible_devices: Option<String>,
