@@ -438,8 +438,18 @@ pub enum BrokerAction {
 
 /// Check this machine and suggest fixes
 #[derive(Args, Debug)]
-#[command(after_help = "Exit status 1 if a check fails.")]
-pub struct Doctor {}
+#[command(
+    after_help = "A line that says `off` is about something that one can do without. Exit status 1
+if a check fails; with --strict also if one warns.
+
+Example, for cron, which mails what is written:
+  partage doctor --strict > doctor.log || cat doctor.log"
+)]
+pub struct Doctor {
+    /// Exit status 1 for warnings, too
+    #[arg(long)]
+    pub strict: bool,
+}
 
 /// Show what happened: starts, ends, denials, missing limits
 #[derive(Args, Debug)]

@@ -138,7 +138,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         }
         Command::Install(arguments) => install::install(arguments, report),
         Command::Uninstall(arguments) => install::uninstall(arguments, report),
-        Command::Doctor(_) => doctor::doctor(place, report),
+        Command::Doctor(arguments) => doctor::doctor(arguments, place, report),
         Command::Verify(arguments) => verify::verify(arguments, place, report),
         Command::Events(arguments) => events::events(arguments, place, report),
         Command::Completions(arguments) => about::completions(arguments),

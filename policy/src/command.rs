@@ -4,7 +4,7 @@
 //! Commands are carried out in order. Grants are no commands: the policy changes the words themselves, through the
 //! machine that [`Policy::step`](crate::Policy::step) is given, because an answer depends on what a racing client did.
 
-use partage_protocol::admin::Reply;
+use partage_protocol::admin::{EventNumbers, Reply};
 use partage_protocol::page::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
@@ -185,5 +185,7 @@ pub enum Action {
         pid: Option<u32>,
         /// A sentence with the numbers.
         text: String,
+        /// The numbers by themselves.
+        numbers: Box<EventNumbers>,
     },
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use partage_protocol::admin::Reply;
+use partage_protocol::admin::{EventNumbers, Reply};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
@@ -223,6 +223,17 @@ impl Policy {
     }
 
     pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, text: String) {
+        self.publish_numbers(kind, (job, pid), text, EventNumbers::default());
+    }
+
+    /// The same with the numbers of the sentence.
+    pub(crate) fn publish_numbers(
+        &mut self,
+        kind: &'static str,
+        (job, pid): (Option<JobId>, Option<u32>),
+        text: String,
+        numbers: EventNumbers,
+    ) {
         let reason = text.clone();
         let uid = job.and_then(|job| self.owner(job));
         self.command(
@@ -232,6 +243,7 @@ impl Policy {
                 uid,
                 pid,
                 text,
+                numbers: Box::new(numbers),
             },
             &reason,
         );

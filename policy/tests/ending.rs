@@ -58,7 +58,18 @@ fn an_end_says_code_time_peak_and_denials_at_once() {
         let line = format!("{a} ended 7 after 13s, peak 1.5 of 2 GiB, denied once");
         let told = |action: &Action| matches!(action, Action::Tell { text, .. } if *text == line);
         let published = |action: &Action| match action {
-            Action::Publish { kind, text, .. } => *kind == "job-ended" && text.starts_with(&line),
+            Action::Publish {
+                kind: "job-ended",
+                text,
+                numbers,
+                ..
+            } => {
+                let device = &numbers.devices[0];
+                assert_eq!((numbers.exit_code, numbers.ran_ns), (Some(7), Some(13 * SECOND_NS)));
+                assert_eq!((numbers.denied, device.peak_bytes), (Some(1), Some(3 << 29)));
+                assert_eq!((device.limit_bytes, device.request_bytes), (Some(2 << 30), 2 << 30));
+                text.starts_with(&line)
+            }
             _ => false,
         };
         let count = |is_it: &dyn Fn(&Action) -> bool| host.commands.iter().filter(|c| is_it(&c.action)).count();

@@ -356,6 +356,18 @@ fn a_job_that_ended_is_advised_for_its_next_run_and_sets_nothing() {
         "{:#?}",
         host.commands
     );
+    let denied = host.commands.iter().find_map(|command| match &command.action {
+        Action::Publish {
+            kind: "denied",
+            numbers,
+            ..
+        } => Some(numbers.clone()),
+        _ => None,
+    });
+    let denied = denied.expect("published");
+    let bytes = (denied.asked_bytes, denied.limit_bytes, denied.used_bytes);
+    assert_eq!(bytes, (Some(3 * GIB), Some(8 * GIB), Some(6 * GIB)));
+    assert_eq!((denied.gpu, denied.denied), (Some(0), Some(1)));
     says(&why(&host, 1, "j1"), "raise it with: partage set j1 mem=9GiB");
     host.kill(client);
     host.step(Event::ProcessGone(process));

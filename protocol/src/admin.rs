@@ -6,6 +6,7 @@
 //! other people's. Fields are only ever added. Bytes are integers, times end in `_ns`, ratios are 0-1.
 
 mod config;
+mod event;
 mod failure;
 mod reply;
 mod request;
@@ -13,11 +14,12 @@ mod status_views;
 mod views;
 
 pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
+pub use event::{EventDevice, EventNumbers, EventView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
 pub use request::{RegisterRequest, Request, RunRequest, TermsChange};
 pub use status_views::{BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView};
 pub use views::{
-    CauseView, ClientView, ContainerView, DenialView, DeniedView, EventView, Holder, JobDeviceView, JobView, SCHEMA,
-    STATES, TermsView, TimeView, UnmanagedView, WhyView,
+    CauseView, ClientView, ContainerView, DenialView, DeniedView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
+    TermsView, TimeView, UnmanagedView, WhyView,
 };

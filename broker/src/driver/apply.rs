@@ -83,7 +83,8 @@ impl StateDriver {
                 uid,
                 pid,
                 text,
-            } => self.publish_of(now, uid, kind, (job, pid), text),
+                numbers,
+            } => self.publish_of(now, uid, kind, (job, pid), (text, *numbers)),
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events: their owner, how often each is published, and to whom.
 
-use partage_protocol::admin::EventView;
+use partage_protocol::admin::{EventNumbers, EventView};
 use partage_protocol::units::JobId;
 use tracing::info;
 
@@ -14,7 +14,7 @@ use crate::watch::flood::{FREE, is_always_said};
 impl StateDriver {
     pub(super) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
         let uid = job.and_then(|job| self.policy.owner(job));
-        self.publish_of(now, uid, kind, (job, pid), text);
+        self.publish_of(now, uid, kind, (job, pid), (text, EventNumbers::default()));
     }
 
     /// The same of a job whose owner is said: it may be forgotten.
@@ -24,7 +24,7 @@ impl StateDriver {
         uid: Option<u32>,
         kind: &str,
         (job, pid): (Option<JobId>, Option<u32>),
-        text: String,
+        (text, numbers): (String, EventNumbers),
     ) {
         // A process of no job is its owner's, or everybody's would share what may be said of them.
         let of_process = pid
@@ -38,14 +38,14 @@ impl StateDriver {
             }
             Some(_) => text,
         };
-        self.record(now, uid, kind, (job, pid), text);
+        self.record(now, uid, kind, (job, pid), (text, numbers));
     }
 
     /// Says how many events were not, where their minute is over.
     pub(super) fn say_unsaid(&mut self, now: Now) {
         for unsaid in self.flood.ended(now.ns) {
             let text = format!("{} more events of kind {} were not said", unsaid.count, unsaid.kind);
-            self.record(now, unsaid.uid, "unsaid", (None, None), text);
+            self.record(now, unsaid.uid, "unsaid", (None, None), (text, EventNumbers::default()));
         }
     }
 
@@ -55,7 +55,7 @@ impl StateDriver {
         uid: Option<u32>,
         kind: &str,
         (job, pid): (Option<JobId>, Option<u32>),
-        text: String,
+        (text, numbers): (String, EventNumbers),
     ) {
         info!(kind, job = job.map(|job| job.to_string()), pid, text, "event");
         let view = EventView {
@@ -64,6 +64,7 @@ impl StateDriver {
             job: job.map(|job| job.to_string()),
             pid,
             text,
+            numbers,
         };
         let event = Recorded::new(uid, view);
         self.events.push(event.clone());

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use partage_protocol::admin::{EventView, Reply};
+use partage_protocol::admin::{EventNumbers, EventView, Reply};
 use partage_protocol::frame;
 
 use crate::peer::Packet;
@@ -75,6 +75,7 @@ impl Recorded {
         };
         let silent = EventView {
             text: String::new(),
+            numbers: EventNumbers::default(),
             ..view.clone()
         };
         Self {
@@ -111,6 +112,10 @@ mod tests {
             job: None,
             pid: None,
             text: "text".into(),
+            numbers: EventNumbers {
+                used_bytes: Some(number),
+                ..EventNumbers::default()
+            },
         };
         Recorded::new(uid, view)
     }
@@ -122,7 +127,14 @@ mod tests {
             .filter_map(|packet| assembler.push(packet).expect("a packet of ours"))
             .next();
         match serde_json::from_slice(&document.expect("whole")).expect("a reply") {
-            Reply::Event(view) => view.text,
+            Reply::Event(view) => {
+                assert_eq!(
+                    view.numbers.used_bytes.is_none(),
+                    view.text.is_empty(),
+                    "hidden as the text is"
+                );
+                view.text
+            }
             other => panic!("{other:?}"),
         }
     }

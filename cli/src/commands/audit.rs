@@ -44,7 +44,8 @@ pub fn audit(place: &Place, from_ns: u64, report: &Report) -> Outcome<u8> {
         }
         count += 1;
         if report.is_json {
-            report.document("audit", json!({ "change": line }));
+            let time = UNIX_EPOCH + Duration::from_nanos(time_ns(&line));
+            report.document_at("audit", json!({ "change": line }), time);
         } else {
             write_out(&written(&report.style, &line));
         }

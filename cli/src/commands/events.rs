@@ -55,7 +55,8 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
             Ok(Reply::Event(event)) if event.time_ns < from_ns => {}
             Ok(Reply::Event(event)) => {
                 if report.is_json {
-                    report.document("event", json!({ "event": event }));
+                    let time = UNIX_EPOCH + Duration::from_nanos(event.time_ns);
+                    report.document_at("event", json!({ "event": event }), time);
                 } else {
                     write_out(&line(&report.style, &event));
                 }

@@ -46,7 +46,12 @@ impl Report {
 
     /// A document, in any case.
     pub fn document(&self, kind: &str, body: Value) {
-        let line = document(kind, body, SystemTime::now()).to_string() + "\n";
+        self.document_at(kind, body, SystemTime::now());
+    }
+
+    /// A document of something that happened at `time`.
+    pub fn document_at(&self, kind: &str, body: Value, time: SystemTime) {
+        let line = document(kind, body, time).to_string() + "\n";
         if self.is_launcher {
             write_err(&line)
         } else {

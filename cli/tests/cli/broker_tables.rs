@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `stop`, `events`, `broker`, `doctor`, `version` and `completions` write, and each command without a broker.
 
-use partage_protocol::admin::{ErrorCode, EventView, Reply, Request};
+use partage_protocol::admin::{ErrorCode, EventDevice, EventNumbers, EventView, Reply, Request};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{play, refusal, status};
@@ -48,6 +48,20 @@ fn events_are_lines() {
         job: Some("j42".to_owned()),
         pid: Some(4121),
         text: "9 GiB asked, limit 8 GiB, 3 GiB in use".to_owned(),
+        numbers: EventNumbers {
+            gpu: Some(3),
+            asked_bytes: Some(9 << 30),
+            limit_bytes: Some(8 << 30),
+            used_bytes: Some(3 << 30),
+            devices: vec![EventDevice {
+                gpu: None,
+                uuid: "GPU-1".to_owned(),
+                limit_bytes: None,
+                request_bytes: 0,
+                peak_bytes: Some(1),
+            }],
+            ..EventNumbers::default()
+        },
     });
     let end = Reply::Done { message: String::new() };
     let script = vec![
@@ -60,7 +74,18 @@ fn events_are_lines() {
     let _requests = play(&bench.socket_dir(), script);
     let line = "2026-11-20T22:26:00.123Z denied           j42 pid 4121 9 GiB asked, limit 8 GiB, 3 GiB in use\n";
     assert_eq!(result(bench.partage(&["events"])), (0, line.repeat(2), String::new()));
-    schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
+    let document = schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
+    assert_eq!(
+        document["time"], "2026-11-20T22:26:00.123Z",
+        "when it happened, not when it was asked"
+    );
+    let event = &document["event"];
+    let numbers = ["gpu", "asked_bytes", "limit_bytes", "used_bytes"].map(|name| event[name].as_u64());
+    assert_eq!(numbers, [Some(3), Some(9 << 30), Some(8 << 30), Some(3 << 30)]);
+    assert!(
+        event["devices"][0]["limit_bytes"].is_null() && event.get("exit_code").is_none(),
+        "{event}"
+    );
     // What happened before the last ten minutes, years ago, is left out.
     assert_eq!(
         result(bench.partage(&["events", "--since", "10m"])),

@@ -8,8 +8,8 @@ use std::io::Read;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use partage_protocol::admin::{
-    ConfigView, DeniedView, EventView, JobView, PlaceView, QueueView, QueuedView, ReadingView, Reply, TermsView,
-    TimeView, TotalUnit, TotalView,
+    ConfigView, DeniedView, EventNumbers, EventView, JobView, PlaceView, QueueView, QueuedView, ReadingView, Reply,
+    TermsView, TimeView, TotalUnit, TotalView,
 };
 
 use crate::bench::Bench;
@@ -144,6 +144,7 @@ fn events() -> Vec<Reply> {
             job: Some("j42".to_owned()),
             pid: Some(4121),
             text: text.to_owned(),
+            numbers: EventNumbers::default(),
         })
     };
     let denied = "9 GiB asked, limit 8 GiB, 3 GiB in use by j42 (GPU 0), raise with: partage set j42 mem=12GiB";

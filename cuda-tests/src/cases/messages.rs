@@ -15,6 +15,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("messages::an_idle_machine_shows_its_gpus", idle),
         Case::new("messages::the_first_denial_is_printed_off_a_terminal_too", first_denial),
         Case::new("messages::how_a_job_ended_is_known_at_once", ended),
+        Case::new("messages::events_have_their_numbers_and_their_own_time", events_in_json),
+        Case::new("messages::doctor_is_strict_where_it_is_asked", strict_doctor)
+            .simulated("a real machine may have warnings of its own"),
         Case::new("messages::a_program_of_the_cuda_runtime_is_named", runtime)
             .simulated("NVIDIA's driver runs such a program"),
     ]
@@ -134,6 +137,65 @@ fn ended(rig: &Rig) {
         events.contains("j1 ended 7 after ") && events.contains("j2 ended 137 after "),
         "{events}"
     );
+}
+
+fn events_in_json(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    client.expect(&format!("alloc {} a", 3 * GIB), "alloc 2");
+    client.finish();
+    let pid = rig.broker_pid().expect("a broker");
+    let events = || -> Vec<serde_json::Value> {
+        let (out, _) = text(&rig.output(rig.partage(&["events", "--json"])));
+        out.lines()
+            .map(|line| serde_json::from_str(line).expect("a document"))
+            .collect()
+    };
+    let find = |kind: &str| events().into_iter().find(|line| line["event"]["kind"] == kind);
+    let second = std::time::Duration::from_secs(1);
+    rig.eventually(20 * second, "its end is said", || find("job-ended").is_some());
+    let denied = find("denied").expect("denied")["event"].clone();
+    let bytes = ["asked_bytes", "limit_bytes", "denied"].map(|name| denied[name].as_u64());
+    assert_eq!(bytes, [Some(3 * GIB), Some(GIB), Some(1)], "{denied}");
+    let admitted = find("job-admitted").expect("admitted");
+    let limit = &admitted["event"]["devices"][0]["limit_bytes"];
+    assert_eq!(limit.as_u64(), Some(GIB), "{admitted}");
+    let ended = find("job-ended").expect("ended");
+    assert_eq!(ended["event"]["exit_code"], 0, "{ended}");
+    assert!(ended["event"]["ran_ns"].as_u64().is_some_and(|ns| ns > 0), "{ended}");
+    // Its own time: asked again later it is the same.
+    std::thread::sleep(second / 20);
+    assert_eq!(find("job-ended").expect("ended")["time"], ended["time"], "broker {pid}");
+}
+
+fn strict_doctor(rig: &Rig) {
+    let doctor = |options: &[&str], criu: &str| {
+        let mut command = rig.partage(&[&["doctor"], options].concat());
+        command.env("PARTAGE_CRIU", criu);
+        let output = rig.output(command);
+        (output.status.code(), text(&output).0)
+    };
+    // A variable that Partage does not have is a warning.
+    let misspelt = |options: &[&str]| {
+        let mut command = rig.partage(&[&["doctor"], options].concat());
+        command.env("PARTAGE_MEMORY", "8GiB");
+        let output = rig.output(command);
+        (output.status.code(), text(&output).0)
+    };
+    let (code, out) = misspelt(&[]);
+    assert!(code == Some(0) && out.contains("\nwarn  variables "), "{out}");
+    let (code, out) = misspelt(&["--strict"]);
+    assert_eq!(code, Some(1), "{out}");
+    // What cannot be done and is not needed is neither fine nor a warning.
+    let (code, out) = doctor(&[], "/nonexistent/criu");
+    assert!(
+        code == Some(0) && out.contains("\noff   checkpoint  jobs cannot be saved: "),
+        "{out}"
+    );
+    let document: serde_json::Value = serde_json::from_str(&doctor(&["--json"], "/nonexistent/criu").1).expect("JSON");
+    let checks = document["checks"].as_array().expect("checks");
+    let saving = checks.iter().find(|check| check["name"] == "checkpoint");
+    assert_eq!(saving.expect("checked")["state"], "off");
 }
 
 /// What libcudart does first of all, and again for each of its tables.

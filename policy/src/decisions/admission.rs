@@ -453,7 +453,8 @@ impl Policy {
             });
             self.reply(ticket, reply, "it hears at once and every minute what it waits for");
             if is_first {
-                self.publish("job-waiting", Some(id), None, format!("{id} {reason}"));
+                let numbers = self.waiting_numbers(id, position);
+                self.publish_numbers("job-waiting", (Some(id), None), format!("{id} {reason}"), numbers);
             }
         }
         true

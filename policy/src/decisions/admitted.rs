@@ -78,12 +78,9 @@ impl Policy {
             reply,
             &format!("{on} had room after {}", format_duration(waited)),
         );
-        self.publish(
-            "job-admitted",
-            Some(id),
-            record.first.map(|first| first.pid),
-            format!("{id} starts on {on}"),
-        );
+        let pid = record.first.map(|first| first.pid);
+        let numbers = self.job_numbers(id);
+        self.publish_numbers("job-admitted", (Some(id), pid), format!("{id} starts on {on}"), numbers);
     }
 
     /// What is said of a job that was admitted, without notes.

@@ -286,7 +286,13 @@ impl Policy {
         } else {
             ""
         };
-        self.publish("limit-changed", Some(id), None, format!("{id} has {now} now{over}"));
+        let numbers = self.job_numbers(id);
+        self.publish_numbers(
+            "limit-changed",
+            (Some(id), None),
+            format!("{id} has {now} now{over}"),
+            numbers,
+        );
         Ok(())
     }
 

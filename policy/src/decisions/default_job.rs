@@ -158,7 +158,13 @@ impl Policy {
         );
         self.show_terms(id, "a default job began");
         let pid = attaching.process.pid;
-        self.publish("job-admitted", Some(id), Some(pid), begun_text(id, pid, &devices));
+        let numbers = self.job_numbers(id);
+        self.publish_numbers(
+            "job-admitted",
+            (Some(id), Some(pid)),
+            begun_text(id, pid, &devices),
+            numbers,
+        );
         for note in note.into_iter().chain(terms_note) {
             self.publish("notice", Some(id), Some(pid), note);
         }

@@ -96,7 +96,8 @@ impl Policy {
                 },
                 denied_times(count)
             );
-            self.publish("denied", Some(job), pid, text);
+            let numbers = self.denial_numbers(device, (asked, limit), (used, overhead), count);
+            self.publish_numbers("denied", (Some(job), pid), text, numbers);
         }
     }
 }

@@ -203,7 +203,8 @@ impl Policy {
             let text = sentence.clone();
             self.command(Action::Tell { job: id, text }, "its user may still be there");
         }
-        self.publish("job-ended", Some(id), None, format!("{sentence}: {why}"));
+        let numbers = self.ended_numbers(id, &summary);
+        self.publish_numbers("job-ended", (Some(id), None), format!("{sentence}: {why}"), numbers);
     }
 
     /// A process of a job that only lingered met the driver after all.

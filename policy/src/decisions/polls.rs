@@ -143,7 +143,12 @@ impl Policy {
                         process.pid,
                         process.bytes.map_or("an unknown amount".to_owned(), format_bytes)
                     );
-                    self.publish("unmanaged", None, Some(process.pid), text);
+                    self.publish_numbers(
+                        "unmanaged",
+                        (None, Some(process.pid)),
+                        text,
+                        self.used_on(measured.device, process.bytes),
+                    );
                 }
                 continue;
             };
@@ -159,7 +164,12 @@ impl Policy {
                     },
                     "never silently unenforced",
                 );
-                self.publish("unmanaged", Some(id), Some(pid), text);
+                self.publish_numbers(
+                    "unmanaged",
+                    (Some(id), Some(pid)),
+                    text,
+                    self.used_on(measured.device, process.bytes),
+                );
             }
         }
         self.forget_unmanaged(measured);

@@ -94,7 +94,8 @@ impl Policy {
             process.pid,
             now.collect::<Vec<_>>().join(", ")
         );
-        self.publish("limit-changed", Some(id), Some(process.pid), text);
+        let numbers = self.process_numbers(id, process);
+        self.publish_numbers("limit-changed", (Some(id), Some(process.pid)), text, numbers);
         if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
             self.command(
                 Action::SaveJob(Box::new(record)),

@@ -185,7 +185,8 @@ impl Policy {
             if record.devices.iter().zip(&places).any(is_other) {
                 let now = self.describe(&places);
                 let text = format!("{id} has {now} now, by the rules");
-                self.publish("limit-changed", Some(id), None, text);
+                let numbers = self.job_numbers(id);
+                self.publish_numbers("limit-changed", (Some(id), None), text, numbers);
             }
             is_changed = true;
         }

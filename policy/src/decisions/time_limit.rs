@@ -87,6 +87,7 @@ impl Policy {
         );
         let signal = Signal::Terminate;
         self.command(Action::SignalJob { job: id, signal }, &reason);
-        self.publish("time-limit", Some(id), None, text);
+        let numbers = self.job_numbers(id);
+        self.publish_numbers("time-limit", (Some(id), None), text, numbers);
     }
 }

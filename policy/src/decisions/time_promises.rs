@@ -121,7 +121,13 @@ impl Policy {
             text => text,
         };
         self.show_terms(id, "its terms were changed");
-        self.publish("terms-changed", Some(id), None, format!("{id} has {shown} now"));
+        let numbers = self.job_numbers(id);
+        self.publish_numbers(
+            "terms-changed",
+            (Some(id), None),
+            format!("{id} has {shown} now"),
+            numbers,
+        );
     }
 
     /// Tells whoever shares out time what the job may have.

@@ -42,10 +42,11 @@ impl Policy {
         let told = known.see_unmanaged(&here, (all, even), now_ns);
         for (pid, job, part) in told {
             let broker = self.other_broker(device, pid);
+            let numbers = self.busy_on(device, part);
             let part = format_part(part);
             let how = how_unmanaged(broker.as_deref());
             let text = format!("pid {pid} uses {part} of the time of GPU {index}{how}, which cannot share it out");
-            self.publish("unmanaged-busy", job, Some(pid), text);
+            self.publish_numbers("unmanaged-busy", (job, Some(pid)), text, numbers);
         }
         self.tell_unmanaged_load(device, now_ns);
     }

@@ -4,9 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::ConfigView;
+use super::event::EventView;
 use super::failure::ErrorView;
 use super::status_views::{QueueView, StatusView};
-use super::views::{EventView, Holder, JobDeviceView, JobView, TermsView, UnmanagedView, WhyView};
+use super::views::{Holder, JobDeviceView, JobView, TermsView, UnmanagedView, WhyView};
 
 /// What the broker answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

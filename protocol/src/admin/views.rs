@@ -390,19 +390,3 @@ pub struct UnmanagedView {
     /// The part of the last second or so in which the device worked for it; none where NVML does not say.
     pub busy: Option<f64>,
 }
-
-/// One event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EventView {
-    /// Unix time in nanoseconds.
-    pub time_ns: u64,
-    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`,
-    /// `terms-changed`, `time-limit`, `not-draining`, `unmanaged-busy`, `adopted`, …
-    pub kind: String,
-    /// The job, where one is meant.
-    pub job: Option<String>,
-    /// The process, where one is meant.
-    pub pid: Option<u32>,
-    /// A sentence with the numbers.
-    pub text: String,
-}

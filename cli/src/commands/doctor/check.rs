@@ -9,6 +9,8 @@ use serde::Serialize;
 pub enum State {
     /// As it should be.
     Ok,
+    /// What one can do without is not there.
+    Off,
     /// Partage works; something will not.
     Warn,
     /// Partage does not work, or a limit would not hold.
@@ -36,6 +38,14 @@ impl Check {
             state: State::Ok,
             text: text.into(),
             fix: None,
+        }
+    }
+
+    /// One can do without it, and it is not there.
+    pub fn off(name: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            state: State::Off,
+            ..Self::ok(name, text)
         }
     }
 

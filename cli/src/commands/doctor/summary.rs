@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::check::{Check, State};
 use super::{driver, library, memory, system, time};
+use crate::arguments::Doctor;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::ask;
@@ -12,8 +13,8 @@ use crate::show::report::Report;
 use crate::show::tables::{count, wrapped};
 use crate::show::terminal::Style;
 
-/// `partage doctor`: code 1 when a check fails.
-pub fn doctor(place: &Place, report: &Report) -> Outcome<u8> {
+/// `partage doctor`: code 1 when a check fails; with `--strict` also when one warns.
+pub fn doctor(arguments: &Doctor, place: &Place, report: &Report) -> Outcome<u8> {
     let mut checks = driver::checks();
     checks.extend(library::checks(place));
     // Asked once: a broker that does not answer costs its deadline once.
@@ -25,7 +26,8 @@ pub fn doctor(place: &Place, report: &Report) -> Outcome<u8> {
     let failed = checks.iter().filter(|c| c.state == State::Fail).count();
     let body = json!({ "is_ok": failed == 0, "checks": checks });
     report.data("doctor", body, |style| text(style, &checks));
-    Ok(u8::from(failed > 0))
+    let has_warned = checks.iter().any(|check| check.state == State::Warn);
+    Ok(u8::from(failed > 0 || (arguments.strict && has_warned)))
 }
 
 fn text(style: &Style, checks: &[Check]) -> String {
@@ -33,6 +35,7 @@ fn text(style: &Style, checks: &[Check]) -> String {
     for check in checks {
         let word = match check.state {
             State::Ok => "ok",
+            State::Off => "off",
             State::Warn => "warn",
             State::Fail => "fail",
         };
@@ -70,11 +73,13 @@ mod tests {
         };
         let checks = [
             Check::ok("kernel", "6.1"),
+            Check::off("checkpoint", "no CRIU"),
             Check::fail("library", "missing", "install it"),
         ];
         assert_eq!(
             text(&style, &checks),
-            "ok    kernel      6.1\nfail  library     missing\n                  fix: install it\n\n\
+            "ok    kernel      6.1\noff   checkpoint  no CRIU\n\
+             fail  library     missing\n                  fix: install it\n\n\
              1 failure, 0 warnings\n"
         );
     }
