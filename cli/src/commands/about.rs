@@ -112,7 +112,8 @@ On standard error, and none of these with `-q` (a misspelt `PARTAGE_*` variable 
 | when | line |
 |---|---|
 | the job waits for room | `partage: waiting: 8 GiB asked on GPU 0, ...`, at once and every minute |
-| the job starts | `partage: j19 on GPU 0 (H200), limit 2 GiB`, on a terminal, and anywhere if the job had to wait |
+| the job starts | `partage: j19 on GPU 0 (H200), limit 2 GiB`, on a terminal, in a file (a batch log) or the \
+journal, not in a pipe; anywhere if the job had to wait |
 | memory is denied | `partage: 3 GiB asked, limit 2 GiB, ...`: at most every ten seconds on a terminal, else the \
 first denial of each process |
 | the job ends | `partage: j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`: from the broker on a terminal, \

@@ -11,7 +11,7 @@ use crate::arguments::Get;
 use crate::commands::user;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
-use crate::link::ask;
+use crate::link::{ask, commands};
 use crate::show::devices::{gpu, limit};
 use crate::show::report::{Report, command_line, timestamp};
 use crate::show::tables::described;
@@ -30,7 +30,8 @@ pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
         return user::get(user, place, report);
     }
     let target = arguments.target.clone();
-    let job = ask::job(place, &Request::Get { target })?;
+    let mut job = ask::job(place, &Request::Get { target })?;
+    commands::fill(place, std::slice::from_mut(&mut job));
     report.data("job", json!({ "job": job }), |style| job_text(style, &job));
     Ok(0)
 }

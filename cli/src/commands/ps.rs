@@ -11,7 +11,7 @@ use crate::arguments::Ps;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::other_brokers::{self, OtherBroker};
-use crate::link::{ask, idle};
+use crate::link::{ask, commands, idle};
 use crate::show::report::Report;
 use crate::show::terminal::Style;
 use crate::show::{job_table, tables, time};
@@ -19,7 +19,10 @@ use crate::show::{job_table, tables, time};
 /// `partage ps`.
 pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
     let (jobs, unmanaged) = match ask::jobs(place, arguments.all) {
-        Ok(all) => all,
+        Ok((mut jobs, unmanaged)) => {
+            commands::fill(place, &mut jobs);
+            (jobs, unmanaged)
+        }
         Err(failure) => {
             let idle = idle::read_machine(place, failure)?;
             (Vec::new(), idle.unmanaged)

@@ -4,7 +4,6 @@
 //! Everything that can be refused is refused before admission, so that a mistake never takes room from others.
 
 use std::ffi::OsStr;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use partage_protocol::admin::Admitted;
@@ -27,7 +26,7 @@ use crate::launch::{installed, lazy, library_copy, nested, variables};
 use crate::link::other_brokers;
 use crate::show::devices::devices_text;
 use crate::show::report::Report;
-use crate::show::time;
+use crate::show::{terminal, time};
 
 /// `partage run`. Returns only for `--dry-run`, `--summary` and failures.
 pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &Report) -> Outcome<u8> {
@@ -131,11 +130,11 @@ fn say_unmanaged(unmanaged: &Unmanaged, file: &Path, arguments: &Run, report: &R
     Ok(())
 }
 
-/// Reads back what was admitted: on a terminal, and anywhere after a wait.
+/// Reads back what was admitted: on a terminal or in a log, and anywhere after a wait.
 fn say_admitted(admitted: &Admitted, waited: Option<u64>, is_quiet: bool, report: &Report) {
     if report.is_json {
         report.document("admitted", json!({ "admitted": without_token(admitted) }));
-    } else if !is_quiet && (waited.is_some() || std::io::stderr().is_terminal()) {
+    } else if !is_quiet && (waited.is_some() || terminal::stderr_is_for_people()) {
         let waited = waited.map_or(String::new(), |time| format!("; waited {}", format_duration(time)));
         report.say(&format!("{} {}{waited}", admitted.job, on_devices(admitted)));
     }

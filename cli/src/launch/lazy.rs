@@ -6,7 +6,7 @@
 //! --lazy` inside another one adds nothing: what the outer one asked holds for both.
 
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 
 use partage_protocol::admin::{Request, RunRequest};
 use serde_json::json;
@@ -22,6 +22,7 @@ use crate::launch::library_copy;
 use crate::launch::place::{Place, Rule, reason};
 use crate::launch::variables;
 use crate::show::report::Report;
+use crate::show::terminal;
 
 /// The variable that carries the request to the library.
 pub const REQUEST: &str = "PARTAGE_LAZY_REQUEST";
@@ -64,7 +65,7 @@ pub fn stay(command: Command, arguments: &Run, place: &Place, report: &Report) -
         data.data("dry-run", json!({ "message": text }), |style| style.text(text) + "\n");
         return Ok(0);
     }
-    if !arguments.quiet && std::io::stderr().is_terminal() {
+    if !arguments.quiet && terminal::stderr_is_for_people() {
         report.say(text);
     }
     let library = library_copy::provide(&place.dir)?;
@@ -124,7 +125,7 @@ pub fn start(
     environment::set_standard_error(&mut environment, arguments.quiet);
     environment::preload(&mut environment, &library, rejects_preload);
     environment::let_sanitizer_start(&mut environment, &command.file);
-    if !arguments.quiet && std::io::stderr().is_terminal() {
+    if !arguments.quiet && terminal::stderr_is_for_people() {
         report.say("COMMAND becomes a job when it first uses a GPU");
     }
     Err(become_command(&command.file, &command.words, &environment))

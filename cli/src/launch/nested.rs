@@ -8,7 +8,6 @@
 //! job keeps the job's variables for ever.
 
 use std::env;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -115,7 +114,7 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         return Ok(0);
     }
     // What is not enforced is said in any case.
-    if is_unenforced || (!arguments.quiet && (asked.is_some() || std::io::stderr().is_terminal())) {
+    if is_unenforced || (!arguments.quiet && (asked.is_some() || terminal::stderr_is_for_people())) {
         report.say(&text);
     }
     let Command {

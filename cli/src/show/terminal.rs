@@ -107,6 +107,19 @@ impl Style {
     }
 }
 
+/// Does a person read standard error, now or later: a terminal, a log file, the journal (a socket)? A pipe may be a
+/// program's, which gets what COMMAND writes and nothing else.
+pub fn stderr_is_for_people() -> bool {
+    let stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        return true;
+    }
+    nix::sys::stat::fstat(stderr).is_ok_and(|stat| {
+        let kind = stat.st_mode & libc::S_IFMT;
+        kind == libc::S_IFREG || kind == libc::S_IFSOCK
+    })
+}
+
 /// POSIX order: the first of LC_ALL, LC_CTYPE, LANG that is not empty decides.
 fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let value = ["LC_ALL", "LC_CTYPE", "LANG"]

@@ -252,6 +252,26 @@ fn on_a_terminal_one_line_reads_the_limit_back() {
 }
 
 #[test]
+fn a_batch_log_reads_the_limit_back_and_a_pipe_gets_what_command_writes() {
+    let bench = Bench::new();
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]; 3]);
+    let said = |options: &[&str]| {
+        let log = bench.dir.join("train.log");
+        let file = std::fs::File::create(&log).expect("ours");
+        let words = [&["run", "-m", "8GiB"], options, &["sh", "-c", "echo ran >&2"]].concat();
+        let mut command = bench.partage(&words);
+        command.stderr(file);
+        assert!(command.status().expect("starts").success());
+        std::fs::read_to_string(&log).expect("there")
+    };
+    let line = "partage: j42 on GPU 3 (H200), limit 8 GiB; promised among your own jobs only\n";
+    assert_eq!(said(&[]), format!("{line}ran\n"));
+    assert_eq!(said(&["-q"]), "ran\n");
+    let (_, _, err) = result(bench.partage(&["run", "-m", "8GiB", "sh", "-c", "echo ran >&2"]));
+    assert_eq!(err, "ran\n", "a pipe is a program's");
+}
+
+#[test]
 fn nothing_is_admitted_for_a_dry_run() {
     let bench = Bench::new();
     let waiting = Waiting {

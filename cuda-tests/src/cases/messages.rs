@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("messages::an_idle_machine_shows_its_gpus", idle),
         Case::new("messages::the_first_denial_is_printed_off_a_terminal_too", first_denial),
         Case::new("messages::how_a_job_ended_is_known_at_once", ended),
+        Case::new("messages::a_job_without_run_has_its_command", command_without_run),
         Case::new("messages::events_have_their_numbers_and_their_own_time", events_in_json),
         Case::new("messages::doctor_is_strict_where_it_is_asked", strict_doctor)
             .simulated("a real machine may have warnings of its own"),
@@ -136,6 +137,38 @@ fn ended(rig: &Rig) {
     assert!(
         events.contains("j1 ended 7 after ") && events.contains("j2 ended 137 after "),
         "{events}"
+    );
+}
+
+fn command_without_run(rig: &Rig) {
+    // Its broker: a program without `run` starts none.
+    let mut other = rig.client(&["-m", "1GiB"]);
+    other.ready();
+    let mut command = rig.command(crate::artefacts::client());
+    command
+        .arg("dlopen")
+        .env("LD_PRELOAD", crate::artefacts::built("libpartage.so"));
+    let mut loose = Client::start(command);
+    loose.ready();
+    let jobs = rig.jobs();
+    let found = jobs.iter().find(|job| job["clients"][0]["pid"] == loose.pid());
+    let job = found.unwrap_or_else(|| panic!("no job of pid {}: {jobs:#?}", loose.pid()));
+    let words: Vec<&str> = job["command"]
+        .as_array()
+        .expect("words")
+        .iter()
+        .filter_map(|word| word.as_str())
+        .collect();
+    assert!(words.len() == 2 && words[1] == "dlopen", "{words:?}");
+    let (out, _) = text(&rig.output(rig.partage(&["ps", "-o", "job,command"])));
+    let id = job["job"].as_str().expect("an id");
+    let line = out.lines().find(|line| line.starts_with(id)).unwrap_or_default();
+    assert!(line.ends_with("dlopen"), "{out}");
+    let (out, _) = text(&rig.output(rig.partage(&["get", id])));
+    assert!(
+        out.lines()
+            .any(|line| line.starts_with("command ") && line.ends_with("dlopen")),
+        "{out}"
     );
 }
 
