@@ -51,6 +51,10 @@ pub(crate) fn not_allowed(why: NotAllowed) -> ErrorView {
             ),
             Some("promise at most the cap: lower compute, or raise compute-max".into()),
         ),
+        NotAllowed::Barred { rule } => forbidden(
+            format!("no job of this user may use a GPU here: the {rule} holds"),
+            "ask an administrator".to_owned(),
+        ),
         NotAllowed::Force => forbidden(
             "--force is for administrators".to_owned(),
             "leave it out, or ask an administrator".to_owned(),

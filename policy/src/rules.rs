@@ -229,6 +229,32 @@ impl Rules {
         self.matching(facts).find(|rule| rule.preset.is_some())
     }
 
+    /// The preset that a job names.
+    pub(crate) fn named<'a>(&self, name: &'a str, facts: &Facts) -> Result<&'a str, NotAllowed>
+    where
+        Self: 'a,
+    {
+        if !self.presets.contains_key(name) {
+            return Err(NotAllowed::UnknownPreset {
+                name: name.to_owned(),
+                known: self.presets.keys().cloned().collect(),
+            });
+        }
+        for rule in self.matching(facts) {
+            if let Some(list) = rule
+                .presets
+                .as_ref()
+                .filter(|list| !list.value.iter().any(|other| other == name))
+            {
+                return Err(NotAllowed::PresetNotAllowed {
+                    name: name.to_owned(),
+                    rule: format!("rule {}, classes = {} ({})", rule.name, list.text, list.at),
+                });
+            }
+        }
+        Ok(name)
+    }
+
     /// Does any rule ask for a group?
     #[must_use]
     pub fn match_groups(&self) -> bool {

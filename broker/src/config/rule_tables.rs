@@ -36,9 +36,9 @@ pub(super) struct RuleTable {
     #[serde(default)]
     pub(super) max: MaxTable,
     #[serde(default)]
-    pub(super) each_user: EachUserTable,
+    pub(super) each_user: TotalTable,
     #[serde(default)]
-    pub(super) together: TogetherTable,
+    pub(super) together: TotalTable,
     pub(super) per: Option<Spanned<String>>,
     pub(super) strict: Option<bool>,
     pub(super) without_broker: Option<Spanned<String>>,
@@ -70,22 +70,14 @@ pub(super) struct MaxTable {
     pub(super) time_limit: Option<Spanned<String>>,
 }
 
-/// `each_user = { … }`.
+/// `each_user = { … }`, `together = { … }`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EachUserTable {
+pub(super) struct TotalTable {
     pub(super) mem: Option<Spanned<String>>,
     pub(super) compute: Option<Spanned<String>>,
     pub(super) gpus: Option<Spanned<i64>>,
     pub(super) jobs: Option<Spanned<i64>>,
-}
-
-/// `together = { … }`.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TogetherTable {
-    pub(super) mem: Option<Spanned<String>>,
-    pub(super) compute: Option<Spanned<String>>,
 }
 
 /// One value, or a list of them.

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use partage_policy::{GpuName, Match, Max, Pattern, Per, Preset, Rule, Rules, Total, WithoutBroker, Written};
 use partage_protocol::message::MAX_DEVICES;
-use partage_protocol::size::{Amount, parse_amount, parse_request, parse_share};
+use partage_protocol::size::{Amount, SizeError, parse_amount, parse_request, parse_share};
 use partage_protocol::terms::{MAX_WEIGHT, TermError, parse_class, parse_promise, parse_time_limit, parse_weight};
 use toml::Spanned;
 
 use super::error::ConfigError;
 use super::nearest::suggestion;
-use super::rule_tables::{ClassTable, EachUserTable, GpuWord, Many, MatchTable, MaxTable, RuleTable};
+use super::rule_tables::{ClassTable, GpuWord, Many, MatchTable, MaxTable, RuleTable, TotalTable};
 use super::source::Source;
 
 /// Where names stand that can only be judged once every file is read.
@@ -190,17 +190,8 @@ pub(super) fn read_rule(
         presets,
         gpu: table.gpu.map(|list| gpus(source, list)).transpose()?,
         max: read_max(&table.max, source)?,
-        each_user: read_each_user(&table.each_user, source)?,
-        together: Total {
-            mem: number(source, "rule.together.mem", table.together.mem.as_ref(), parse_amount)?,
-            compute_promise: number(
-                source,
-                "rule.together.compute",
-                table.together.compute.as_ref(),
-                none_or_promise,
-            )?,
-            ..Total::default()
-        },
+        each_user: read_total(("rule.each_user", &table.each_user), source)?,
+        together: read_total(("rule.together", &table.together), source)?,
         is_strict: table.strict.unwrap_or(false),
         without_broker,
     })
@@ -282,7 +273,7 @@ fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigErro
 fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
     let gpus = count(source, "rule.max.gpus", table.gpus.as_ref(), MAX_DEVICES)?;
     Ok(Max {
-        mem: number(source, "rule.max.mem", table.mem.as_ref(), parse_amount)?,
+        mem: number(source, "rule.max.mem", table.mem.as_ref(), none_or_amount)?,
         process_mem: number(source, "rule.max.process_mem", table.process_mem.as_ref(), parse_amount)?,
         compute_promise: number(source, "rule.max.compute", table.compute.as_ref(), none_or_promise)?,
         compute_max: number(source, "rule.max.compute_max", table.compute_max.as_ref(), part)?,
@@ -298,20 +289,16 @@ fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
     })
 }
 
-fn read_each_user(table: &EachUserTable, source: Source<'_>) -> Result<Total, ConfigError> {
-    /// A user with more jobs than that has no total.
+fn read_total((name, table): (&str, &TotalTable), source: Source<'_>) -> Result<Total, ConfigError> {
+    /// Whoever has more jobs than that has no total.
     const MOST_JOBS: usize = 100_000;
+    let key = |key: &str| format!("{name}.{key}");
     Ok(Total {
-        mem: number(source, "rule.each_user.mem", table.mem.as_ref(), parse_amount)?,
-        compute_promise: number(
-            source,
-            "rule.each_user.compute",
-            table.compute.as_ref(),
-            none_or_promise,
-        )?,
+        mem: number(source, &key("mem"), table.mem.as_ref(), none_or_amount)?,
+        compute_promise: number(source, &key("compute"), table.compute.as_ref(), none_or_promise)?,
         // All GPUs of a host, which may be more than a job can have.
-        gpus: count(source, "rule.each_user.gpus", table.gpus.as_ref(), MOST_JOBS)?,
-        jobs: count(source, "rule.each_user.jobs", table.jobs.as_ref(), MOST_JOBS)?,
+        gpus: count(source, &key("gpus"), table.gpus.as_ref(), MOST_JOBS)?,
+        jobs: count(source, &key("jobs"), table.jobs.as_ref(), MOST_JOBS)?,
     })
 }
 
@@ -323,9 +310,9 @@ fn count(
 ) -> Result<Option<Written<usize>>, ConfigError> {
     let Some(number) = number else { return Ok(None) };
     match usize::try_from(*number.get_ref()) {
-        Ok(value) if (1..=most).contains(&value) => Ok(Some(source.written(&number.span(), value))),
+        Ok(value) if (0..=most).contains(&value) => Ok(Some(source.written(&number.span(), value))),
         _ => {
-            let why = format!("{} is not from 1 to {most}", number.get_ref());
+            let why = format!("{} is not from 0 (none at all) to {most}", number.get_ref());
             Err(source.wrong(number.span(), key, why))
         }
     }
@@ -334,6 +321,14 @@ fn count(
 /// A cap: the whole caps nothing.
 fn part(text: &str) -> Result<u32, TermError> {
     Ok(parse_share(text)?.millionths())
+}
+
+/// The most that jobs may have: `0` bars them.
+fn none_or_amount(text: &str) -> Result<Amount, SizeError> {
+    match text {
+        "0" => Ok(Amount::Bytes(0)),
+        text => parse_amount(text),
+    }
 }
 
 /// The most that may be promised: `0%` for nothing.

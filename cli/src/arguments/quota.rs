@@ -10,17 +10,19 @@ use clap::{Args, Subcommand};
 checked before it is written, and holds at once: running jobs are judged anew,
 and none is ended. partage events --audit shows who changed what.
 
-Keys, the most that each job may have: mem, process-mem, compute, compute-max,
-weight, priority, gpus, time-limit; what all jobs of a user may have together:
-each-user.mem, each-user.compute, each-user.gpus, each-user.jobs; and class, for
-jobs that name none. Memory and time are per GPU. docs/configuration.md says
-what each means.
+A plain key bounds all jobs of SUBJECT together: mem, compute, gpus, jobs; 0
+bars it (mem, gpus, jobs). each-user.mem and so on bound the jobs of each user of
+a group, or of everybody, together. each-job.KEY bounds each job by itself: mem,
+process-mem, compute, compute-max, weight, priority, gpus, time-limit (of these
+process-mem, priority and time-limit need no prefix). class is for jobs that name
+none. Memory and time are per GPU. docs/configuration.md says what each means.
 
 Examples:
-  sudo partage quota set user:alice mem=24GiB compute=50%
-  sudo partage quota set group:students gpus=1 time-limit=24h
-  sudo partage quota set '*' priority=normal
-  sudo partage quota unset user:alice compute
+  sudo partage quota set user:alice mem=24GiB gpus=1
+  sudo partage quota set group:students each-user.mem=8GiB time-limit=24h
+  sudo partage quota set group:guests each-job.compute-max=20%
+  sudo partage quota set user:mallory jobs=0
+  sudo partage quota unset user:alice gpus
   partage quota list"
 )]
 pub struct Quota {

@@ -21,11 +21,13 @@ use crate::show::time;
 
 /// What the jobs of a user have together on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-struct Together {
+pub struct Together {
     /// As `ps` has it.
-    gpu: String,
-    jobs: usize,
-    used_bytes: u64,
+    pub gpu: String,
+    /// How many are on it.
+    pub jobs: usize,
+    /// Memory in use.
+    pub used_bytes: u64,
     request_bytes: u64,
     /// None: a job has the whole card.
     limit_bytes: Option<u64>,
@@ -91,8 +93,9 @@ fn totals_text(style: &Style, totals: &[TotalView]) -> String {
             TotalUnit::Count => value.to_string(),
         };
         let gpu = match total.index {
-            Some(index) if !is_unused => format!("GPU {index}: "),
-            _ => String::new(),
+            Some(index) if !is_unused => format!(", GPU {index}"),
+            Some(_) => ", each GPU".to_owned(),
+            None => String::new(),
         };
         let TotalView {
             rule, file, line, key, ..
@@ -102,7 +105,8 @@ fn totals_text(style: &Style, totals: &[TotalView]) -> String {
             used = format!("{used} used, {} held,", amount(total.held));
         }
         let said = format!(
-            "{gpu}{used} of {limit}, by rule {rule}, {key} = {} ({file}:{line})",
+            "{} together{gpu}: {used} of {limit}, by rule {rule}, {key} = {} ({file}:{line})",
+            what(key),
             total.text
         );
         text.push_str("total      ");
@@ -111,7 +115,19 @@ fn totals_text(style: &Style, totals: &[TotalView]) -> String {
     text
 }
 
-fn together(jobs: &[JobView]) -> Vec<Together> {
+/// What a total counts, by its key: `each_user.mem`.
+fn what(key: &str) -> &str {
+    match key.rsplit('.').next() {
+        Some("mem") => "memory",
+        Some("compute") => "promised time",
+        Some("gpus") => "GPUs",
+        Some(other) => other,
+        None => key,
+    }
+}
+
+/// What these jobs have together, device by device.
+pub fn together(jobs: &[JobView]) -> Vec<Together> {
     let mut devices: BTreeMap<String, Together> = BTreeMap::new();
     for device in jobs.iter().flat_map(|job| &job.devices) {
         let sum = devices.entry(device.uuid.clone()).or_insert_with(|| Together {

@@ -49,7 +49,7 @@ fn quotas_are_listed_from_the_file_beside_the_configuration() {
     let text =
         "schema = 1\n[[rule]]\nname = \"a\"\nmatch = { user = \"alice\" }\nmax = { mem = \"24GiB\", gpus = 2 }\n";
     std::fs::write(folder.join("conf.d/90-quota.toml"), text).expect("writable");
-    assert_eq!(list(&[]).1, "user:alice           mem=24GiB gpus=2\n");
+    assert_eq!(list(&[]).1, "user:alice           each-job.mem=24GiB each-job.gpus=2\n");
     let document = schema::judge("quotas", &list(&["--json"]).1);
     assert_eq!(document["quotas"][0]["values"][1][1], "2");
 }
@@ -60,6 +60,8 @@ fn wrong_words_are_refused_before_anybody_is_asked() {
     for words in [
         &["set", "alice", "mem=1GiB"][..],
         &["set", "*", "mem"],
+        &["set", "user:alice", "compute-max=50%"],
+        &["unset", "*", "meme"],
         &["unset", "user:", "mem"],
     ] {
         let (code, _, err) = result(bench.partage(&[&["quota"], words].concat()));
@@ -86,8 +88,8 @@ fn a_user_is_shown_with_rules_and_with_what_is_used_of_them() {
         "{out}"
     );
     // The GPU of which nothing is used is not shown beside one that is.
-    let said = "total GPU 0: 1 GiB used, 2 GiB held, of 8 GiB, by rule quota-user-alice, each_user.mem = 8GiB \
-                (90-quota.toml:7)";
+    let said = "total memory together, GPU 0: 1 GiB used, 2 GiB held, of 8 GiB, by rule quota-user-alice, \
+                each_user.mem = 8GiB (90-quota.toml:7)";
     let in_a_row = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(in_a_row.contains(said) && out.matches("\ntotal ").count() == 1, "{out}");
     let document = schema::judge("user", &result(bench.partage(&["get", &user, "--json"])).1);

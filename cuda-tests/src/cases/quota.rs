@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage quota`: limits of users and groups as rules in a file of the host's, and the log of who changed what.
 
+mod host;
+mod together;
+
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::process::Command;
 
 use serde_json::Value;
 
+use self::host::Host;
 use super::Case;
 use crate::artefacts::built;
+use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
 
 const WHY: &str = "compares with the simulator's books";
@@ -23,98 +26,17 @@ pub fn cases() -> Vec<Case> {
         .simulated(WHY),
         Case::new("quota::what_is_wrong_changes_nothing_and_says_why", refused).simulated(WHY),
         Case::new(
+            "quota::a_plain_key_bounds_all_jobs_of_its_subject_together",
+            together::together,
+        )
+        .simulated(WHY),
+        Case::new("quota::nothing_bars_a_subject", together::barred).simulated(WHY),
+        Case::new(
             "quota::the_audit_log_says_who_changed_what_and_outlives_the_broker",
             audit,
         )
         .simulated(WHY),
     ]
-}
-
-/// Nothing is timed by it; it only turns a hang into a failure.
-const SOON: Duration = Duration::from_secs(60);
-/// By hand, beside quotas: it stays.
-const BASE: &str = "schema = 1\n\n[class.small]\nmem = \"1GiB\"\n";
-
-/// A host's broker that reads a configuration; it ends with this.
-struct Host<'a> {
-    rig: &'a Rig,
-    broker: Child,
-}
-
-impl Drop for Host<'_> {
-    fn drop(&mut self) {
-        let _ = self.broker.kill();
-        let _ = self.broker.wait();
-    }
-}
-
-impl<'a> Host<'a> {
-    /// Starts it, or says why this machine cannot.
-    fn start(rig: &'a Rig) -> Option<Self> {
-        // SAFETY: geteuid has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("SKIPPED: only root may change quotas");
-            return None;
-        }
-        std::fs::write(rig.dir.join("partage.toml"), BASE).expect("writable");
-        Some(Self {
-            rig,
-            broker: broker(rig),
-        })
-    }
-
-    /// The next broker, after this one was killed.
-    fn restart(&mut self) {
-        let _ = self.broker.kill();
-        let _ = self.broker.wait();
-        self.broker = broker(self.rig);
-    }
-
-    /// The exit code of a command, and what it said.
-    fn say(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = self.rig.output(self.rig.partage(arguments));
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
-    }
-
-    #[track_caller]
-    fn done(&self, arguments: &[&str]) -> String {
-        let (code, text) = self.say(arguments);
-        assert_eq!(code, Some(0), "{arguments:?}: {text}");
-        text
-    }
-
-    fn file(&self) -> PathBuf {
-        self.rig.dir.join("conf.d/90-quota.toml")
-    }
-
-    fn text(&self) -> String {
-        std::fs::read_to_string(self.file()).unwrap_or_default()
-    }
-
-    /// The changes of the audit log.
-    fn changes(&self) -> Vec<Value> {
-        let output = self.rig.output(self.rig.partage(&["events", "--audit", "--json"]));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let documents = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).expect("a document"));
-        documents.map(|document| document["change"].clone()).collect()
-    }
-}
-
-fn broker(rig: &Rig) -> Child {
-    let mut command = rig.command(built("partaged"));
-    command
-        .arg("--managed")
-        .arg("--config")
-        .arg(rig.dir.join("partage.toml"));
-    command.arg("--socket-dir").arg(rig.socket_dir());
-    let broker = command.spawn().expect("the broker starts");
-    rig.eventually(SOON, "the broker answers", || {
-        rig.output(rig.partage(&["broker", "status"])).status.success()
-    });
-    broker
 }
 
 fn set_and_unset(rig: &Rig) {
@@ -131,16 +53,33 @@ fn set_and_unset(rig: &Rig) {
     job.expect(&format!("alloc {} a", 2 * GIB), "alloc 2");
     let (_, why) = host.say(&["why", "train"]);
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(why.contains("rule quota-user-root, max.mem = 2GiB"), "{why}");
+    assert!(why.contains("rule quota-user-root, each_user.mem = 2GiB"), "{why}");
+    several(rig, &host, &mut job);
+    assert_eq!(job.numbers("info")[2], 3 * GIB);
+    host.done(&["quota", "unset", "user:root", "each-job.mem"]);
+    assert_eq!(job.numbers("info")[2], 4 * GIB, "what was asked is back");
+    for subject in ["user:root", "group:root", "*"] {
+        host.done(&["quota", "unset", subject]);
+    }
+    assert!(host.done(&["quota", "list"]).contains("no quotas"));
+}
+
+/// A user's, a group's and everybody's quotas, of jobs together, of each job and of each process.
+fn several(rig: &Rig, host: &Host<'_>, job: &mut Client) {
     // A comment by hand stays, and the quota of a group is another rule.
     let commented = host.text().replace("[[rule]]", "# until June\n[[rule]]");
     std::fs::write(host.file(), commented).expect("writable");
     let said = host.done(&["quota", "set", "user:root", "mem=3GiB"]);
     assert!(said.contains("user:root: mem 3GiB (was 2GiB)"), "{said}");
-    host.done(&["quota", "set", "group:root", "class=small", "compute-max=80%"]);
-    host.done(&["quota", "set", "*", "weight=50"]);
-    let together = ["each-user.jobs=1", "each-user.mem=6GiB", "each-user.compute=50%"];
-    host.done(&[&["quota", "set", "user:root", "process-mem=1GiB"][..], &together].concat());
+    host.done(&["quota", "set", "group:root", "class=small", "each-job.compute-max=80%"]);
+    host.done(&["quota", "set", "*", "each-job.weight=50"]);
+    let each = ["process-mem=1GiB", "each-job.mem=3GiB"];
+    let together = ["jobs=1", "each-user.mem=6GiB", "compute=50%"];
+    let said = host.done(&[&["quota", "set", "user:root"][..], &each, &together].concat());
+    assert!(
+        said.contains("user:root: mem 6GiB (was 3GiB)"),
+        "the alias of mem: {said}"
+    );
     let (code, text) = host.say(&["run", "--on-full", "fail", "--", "/bin/true"]);
     assert!(
         code == Some(124) && text.contains("quota-user-root"),
@@ -151,13 +90,14 @@ fn set_and_unset(rig: &Rig) {
     let quotas = rig.json(&["quota", "list"])["quotas"].to_string();
     for part in [
         "user:root",
-        "[\"mem\",\"3GiB\"]",
-        "[\"process-mem\",\"1GiB\"]",
-        "[\"each-user.jobs\",\"1\"]",
+        "[\"mem\",\"6GiB\"]",
+        "[\"each-job.mem\",\"3GiB\"]",
+        "[\"each-job.process-mem\",\"1GiB\"]",
+        "[\"jobs\",\"1\"]",
         "group:root",
         "[\"class\",\"small\"]",
         "\"*\"",
-        "[\"weight\",\"50\"]",
+        "[\"each-job.weight\",\"50\"]",
     ] {
         assert!(quotas.contains(part), "{part}: {quotas}");
     }
@@ -172,16 +112,8 @@ fn set_and_unset(rig: &Rig) {
         "{user}"
     );
     assert!(user["rules"].to_string().contains("quota-user-root"), "{user}");
-    totals(&host, &user);
-    let together = ["each-user.jobs", "each-user.mem", "each-user.compute"];
-    host.done(&[&["quota", "unset", "user:root", "process-mem"][..], &together].concat());
-    assert_eq!(job.numbers("info")[2], 3 * GIB);
-    host.done(&["quota", "unset", "user:root", "mem"]);
-    assert_eq!(job.numbers("info")[2], 4 * GIB, "what was asked is back");
-    for subject in ["user:root", "group:root", "*"] {
-        host.done(&["quota", "unset", subject]);
-    }
-    assert!(host.done(&["quota", "list"]).contains("no quotas"));
+    totals(host, &user);
+    host.done(&["quota", "unset", "user:root", "process-mem", "jobs", "mem", "compute"]);
 }
 
 /// `get @root` shows each total with what is used of it, and where it is written.
@@ -191,7 +123,7 @@ fn totals(host: &Host<'_>, user: &Value) {
         let found = all.iter().find(|total| total["key"] == key && total["gpu"] == gpu);
         found.unwrap_or_else(|| panic!("{key} of {gpu}: {all:#?}")).clone()
     };
-    assert_eq!(all.len(), 5, "memory and time of two GPUs, and jobs: {all:#?}");
+    assert_eq!(all.len(), 6, "memory and time of two GPUs, GPUs, and jobs: {all:#?}");
     let mem = total("each_user.mem", "0".into());
     assert_eq!(
         (&mem["limit"], &mem["used"]),
@@ -217,12 +149,13 @@ fn totals(host: &Host<'_>, user: &Value) {
         .collect::<Vec<_>>()
         .join(" ");
     let part = format!(
-        "total 1 of 1, by rule quota-user-root, each_user.jobs = 1 ({}:{line})",
+        "total jobs together: 1 of 1, by rule quota-user-root, each_user.jobs = 1 ({}:{line})",
         host.file().display()
     );
     assert!(said.contains(&part), "{said}");
     assert!(
-        said.contains(" of 6 GiB, by rule quota-user-root, each_user.mem = 6GiB ("),
+        said.contains("total memory together, GPU 0: ")
+            && said.contains(" of 6 GiB, by rule quota-user-root, each_user.mem = 6GiB ("),
         "{said}"
     );
 }
@@ -232,7 +165,7 @@ const WRONG: &[(&[&str], i32, &str)] = &[
     (
         &["set", "user:root", "meme=1GiB"],
         2,
-        "unknown key `meme`; did you mean `mem`?",
+        "unknown key `meme`; there are, for all jobs of SUBJECT together: mem, compute, gpus, jobs;",
     ),
     (&["set", "user:root", "mem=8GG"], 2, "mem: "),
     (&["set", "user:root", "mem"], 2, "has no value"),
@@ -252,7 +185,17 @@ const WRONG: &[(&[&str], i32, &str)] = &[
         "this host has no user \"no-such-user\"",
     ),
     (&["set", "root", "mem=1GiB"], 2, "write user:NAME, group:NAME or '*'"),
-    (&["unset", "user:root", "weight"], 4, "user:root has no quota of weight"),
+    (
+        &["set", "group:root", "compute-max=20%"],
+        2,
+        "there is none of several jobs together: write each-job.compute-max",
+    ),
+    (&["set", "user:root", "gpus=-1"], 2, "gpus: -1 is not from 0"),
+    (
+        &["unset", "user:root", "each-job.weight"],
+        4,
+        "user:root has no quota of each-job.weight",
+    ),
     (&["unset", "group:root"], 4, "group:root has no quota"),
 ];
 
@@ -340,7 +283,7 @@ fn audit(rig: &Rig) {
     let mut job = rig.client(&["-g", "0", "-m", "4GiB", "--name", "train"]);
     job.ready();
     host.done(&["set", "train", "mem=3GiB"]);
-    host.done(&["quota", "set", "user:root", "mem=2GiB"]);
+    host.done(&["quota", "set", "user:root", "each-job.mem=2GiB"]);
     host.done(&["set", "train", "mem=5GiB", "--force"]);
     // Lowered at the door: by a variable, which is no option.
     let mut lowered = rig.run(&["-g", "0", "--name", "low"], "/bin/true".as_ref(), &[]);

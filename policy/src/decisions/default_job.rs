@@ -199,7 +199,9 @@ impl Policy {
         totals: &[TotalId],
         judge: &Judge,
     ) -> Result<(Vec<Placement>, Option<String>), String> {
-        if let Some(why) = self.jobs_obstacle(totals) {
+        // One that is barred begins all the same, without memory: a process that is refused has no limit at all.
+        let is_barred = judge.bars().is_err();
+        if let Some(why) = self.jobs_obstacle(totals).filter(|_| !is_barred) {
             return Err(format!("no job begins for it: the {why}"));
         }
         let mut devices: Vec<&Device> = self
@@ -249,8 +251,11 @@ impl Policy {
             place.take(memory, asked);
             places.push(place);
         }
-        self.keep_within_gpu_totals(totals, &mut places)?;
-        places.truncate(MAX_DEVICES.min(judge.most_gpus()));
+        if !is_barred {
+            self.keep_within_gpu_totals(totals, &mut places)?;
+        }
+        let most = if is_barred { MAX_DEVICES } else { judge.most_gpus() };
+        places.truncate(MAX_DEVICES.min(most));
         match refused {
             Some(why) if places.is_empty() => Err(not_allowed(why).message),
             _ => Ok((places, note)),

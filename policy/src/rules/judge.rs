@@ -79,6 +79,8 @@ pub struct Judge {
     preset: Option<Preset>,
     caps: Caps,
     is_strict: bool,
+    /// The words of a rule that leaves its jobs nothing.
+    barred: Option<String>,
 }
 
 /// A number after the rules: what it is, its words, and whether a rule set or lowered it.
@@ -92,8 +94,14 @@ impl Judge {
     /// The rules about a job with these facts that names this preset, or none.
     ///
     /// # Errors
-    /// [`NotAllowed`] where the preset does not exist, or a matching rule does not list it.
+    /// [`NotAllowed`] where the preset does not exist, a matching rule does not list it, or one bars such jobs.
     pub fn new(rules: &Rules, max_class: Class, facts: &Facts, named: Option<&str>) -> Result<Self, NotAllowed> {
+        let judge = Self::read(rules, max_class, facts, named)?;
+        judge.bars().map(|()| judge)
+    }
+
+    /// The same of a job that may be barred.
+    fn read(rules: &Rules, max_class: Class, facts: &Facts, named: Option<&str>) -> Result<Self, NotAllowed> {
         let preset = match named {
             Some(name) => Some(rules.named(name, facts)?),
             None => rules.default_rule(facts).and_then(|rule| rule.preset.as_deref()),
@@ -112,6 +120,7 @@ impl Judge {
         for rule in rules.matching(facts) {
             judge.caps.add(rule);
             judge.is_strict |= rule.is_strict;
+            judge.barred = judge.barred.or_else(|| rule.bar());
         }
         // A process without `run` asks for nothing that could be refused: what its environment says only lowers.
         if let (Some(preset), true) = (&judge.preset, facts.scope.is_some())
@@ -123,14 +132,15 @@ impl Judge {
         Ok(judge)
     }
 
-    /// As [`Judge::new`] for a job that was accepted: a preset that it named and that is gone is none.
+    /// As [`Judge::new`] for a job that was accepted: a preset that it named and that is gone is none, and a rule that
+    /// bars it leaves it no memory.
     #[must_use]
     pub fn of_accepted(rules: &Rules, max_class: Class, facts: &Facts, named: Option<&str>) -> Self {
         let named = named.filter(|name| rules.presets.contains_key(*name));
-        let judge = Self::new(rules, max_class, facts, named);
+        let judge = Self::read(rules, max_class, facts, named);
         // One that it may not name any more is no preset either.
         judge
-            .or_else(|_| Self::new(rules, max_class, facts, None))
+            .or_else(|_| Self::read(rules, max_class, facts, None))
             .unwrap_or_default()
     }
 
@@ -155,7 +165,8 @@ impl Judge {
         // A limit is promised where one was asked for; a card without a limit is not, nor is what a rule leaves of it.
         let wanted = wanted.or(start);
         let is_asked = wanted.as_ref().is_some_and(|said| said.value != NONE);
-        let on_device = |cap: &Cap<Amount>| cap.value.on(usable);
+        // A limit of 0 would read as none.
+        let on_device = |cap: &Cap<Amount>| cap.value.on(usable).max(1);
         let caps = self.caps.mem.iter().map(|cap| cap.with(on_device(cap)));
         let cap = caps.filter(|cap| cap.value < size.total).min_by(Cap::stricter);
         let are_both_asked = asked.limit.is_some() && asked.request.is_some();
@@ -353,34 +364,6 @@ impl Judge {
         let written = written.as_ref()?;
         let words = format!("class {}, {key} = {} ({})", preset.name, written.text, written.at);
         Some(Said::soft(value, words))
-    }
-}
-
-impl Rules {
-    /// The preset that a job names.
-    fn named<'a>(&self, name: &'a str, facts: &Facts) -> Result<&'a str, NotAllowed>
-    where
-        Self: 'a,
-    {
-        if !self.presets.contains_key(name) {
-            return Err(NotAllowed::UnknownPreset {
-                name: name.to_owned(),
-                known: self.presets.keys().cloned().collect(),
-            });
-        }
-        for rule in self.matching(facts) {
-            if let Some(list) = rule
-                .presets
-                .as_ref()
-                .filter(|list| !list.value.iter().any(|other| other == name))
-            {
-                return Err(NotAllowed::PresetNotAllowed {
-                    name: name.to_owned(),
-                    rule: format!("rule {}, classes = {} ({})", rule.name, list.text, list.at),
-                });
-            }
-        }
-        Ok(name)
     }
 }
 

@@ -48,6 +48,11 @@ pub enum NotAllowed {
         /// `the rule students, gpu = [0, 1] (…)`.
         rule: String,
     },
+    /// A rule leaves such jobs nothing.
+    Barred {
+        /// `rule quota-user-alice, each_user.jobs = 0 (…)`.
+        rule: String,
+    },
     /// Only administrators go beyond the rules.
     Force,
 }

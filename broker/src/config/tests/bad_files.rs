@@ -118,8 +118,8 @@ const BAD: [(&str, &str); 56] = [
         "line 4, column 23: rule.max.process_mem: \"1 GiB\" contains a blank: write 1GiB",
     ),
     (
-        "[[rule]]\nname = \"a\"\nmax = { gpus = 0 }",
-        "line 4, column 16: rule.max.gpus: 0 is not from 1 to 16",
+        "[[rule]]\nname = \"a\"\nmax = { gpus = -1 }",
+        "line 4, column 16: rule.max.gpus: -1 is not from 0 (none at all) to 16",
     ),
     (
         "[[rule]]\nname = \"a\"\nmax = { weight = -1 }",
@@ -178,8 +178,8 @@ const BAD: [(&str, &str); 56] = [
         "line 4, column 21: rule.each_user.mem: \"1 GiB\" contains a blank: write 1GiB",
     ),
     (
-        "[[rule]]\nname = \"a\"\neach_user = { jobs = 0 }",
-        "line 4, column 22: rule.each_user.jobs: 0 is not from 1 to 100000",
+        "[[rule]]\nname = \"a\"\neach_user = { jobs = -1 }",
+        "line 4, column 22: rule.each_user.jobs: -1 is not from 0 (none at all) to 100000",
     ),
     (
         "[[rule]]\nname = \"a\"\ntogether = { compute = \"130%\" }",

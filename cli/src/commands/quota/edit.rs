@@ -9,8 +9,6 @@ use super::words::{Key, Subject};
 /// What the file begins with.
 const HEAD: &str =
     "# Quotas, written by `partage quota`. Comments and other rules in this file are kept.\nschema = 1\n";
-/// Where a rule's values are, in the order in which they are listed.
-const TABLES: [&str; 2] = ["max", "each_user"];
 
 /// A key that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -86,7 +84,10 @@ pub fn unset(text: &str, subject: &Subject, keys: &[Key]) -> Result<(String, Vec
             changed.push(gone(key.to_string(), old));
         }
         if keys.is_empty() {
-            changed = values(rule).into_iter().map(|(key, old)| gone(key, old)).collect();
+            changed = values(rule, Some(subject))
+                .into_iter()
+                .map(|(key, old)| gone(key, old))
+                .collect();
         }
         let is_bare = rule.iter().all(|(key, _)| matches!(key, "name" | "match"));
         if keys.is_empty() || is_bare {
@@ -105,10 +106,11 @@ pub fn list(text: &str) -> Result<Vec<Quota>, Uneditable> {
     let rules = rules(&mut document)?;
     let quota = |rule: &Table| {
         let name = rule.get("name").and_then(Item::as_str).unwrap_or_default();
+        let subject = subject_of(rule);
         Quota {
-            subject: subject_of(rule).map_or_else(|| format!("rule {name}"), |subject| subject.to_string()),
+            values: values(rule, subject.as_ref()),
+            subject: subject.map_or_else(|| format!("rule {name}"), |subject| subject.to_string()),
             rule: name.to_owned(),
-            values: values(rule),
         }
     };
     Ok(rules.iter().map(quota).collect())
@@ -215,18 +217,15 @@ fn space(rule: &mut Table, table: &str) {
     }
 }
 
-fn values(rule: &Table) -> Vec<(String, String)> {
+fn values(rule: &Table, subject: Option<&Subject>) -> Vec<(String, String)> {
     let mut values = Vec::new();
     if let Some(class) = rule.get("class").and_then(Item::as_value) {
         values.push(("class".to_owned(), say(class)));
     }
-    for table in TABLES {
+    for table in Key::tables() {
         let place = rule.get(table).and_then(Item::as_table_like);
         for (key, item) in place.into_iter().flat_map(|place| place.iter()) {
-            let key = Key {
-                table: Some(table),
-                key: key.to_owned(),
-            };
+            let key = Key::of(Some(table), key, subject);
             values.extend(item.as_value().map(|value| (key.to_string(), say(value))));
         }
     }
@@ -251,8 +250,9 @@ mod tests {
     }
 
     fn put(text: &str, who: &str, settings: &[&str]) -> String {
-        let settings: Vec<(Key, String)> = settings.iter().map(|text| setting(text).expect("a setting")).collect();
-        set(text, &subject(who), &settings).expect("set").0
+        let who = subject(who);
+        let settings = settings.iter().map(|text| setting(text, &who).expect("a setting"));
+        set(text, &who, &settings.collect::<Vec<_>>()).expect("set").0
     }
 
     #[test]
@@ -262,20 +262,26 @@ mod tests {
             first,
             format!(
                 "{HEAD}\n[[rule]]\nname = \"quota-user-alice\"\nmatch = {{ user = \"alice\" }}\n\
-                 max = {{ mem = \"24GiB\", gpus = 2 }}\nclass = \"small\"\n"
+                 each_user = {{ mem = \"24GiB\", gpus = 2 }}\nclass = \"small\"\n"
             )
         );
         let commented = first.replace("gpus = 2 }", "gpus = 2 } # until June");
-        let second = put(&commented, "group:students", &["compute-max=50%", "each-user.mem=8GiB"]);
+        let second = put(
+            &commented,
+            "group:students",
+            &["each-job.compute-max=50%", "mem=20GiB", "each-user.mem=8GiB"],
+        );
         let third = put(&second, "user:alice", &["mem=16GiB"]);
-        let more = put(&third, "group:students", &["weight=50"]);
+        let more = put(&third, "group:students", &["each-job.weight=50"]);
         assert!(more.contains("max = { compute_max = \"50%\", weight = 50 }"), "{more}");
         assert!(
-            third.contains("max = { mem = \"16GiB\", gpus = 2 } # until June"),
+            third.contains("each_user = { mem = \"16GiB\", gpus = 2 } # until June"),
             "{third}"
         );
         assert!(
-            third.contains("max = { compute_max = \"50%\" }\neach_user = { mem = \"8GiB\" }"),
+            third.contains(
+                "max = { compute_max = \"50%\" }\ntogether = { mem = \"20GiB\" }\neach_user = { mem = \"8GiB\" }"
+            ),
             "{third}"
         );
         assert_eq!(third.matches("[[rule]]").count(), 2);
@@ -288,7 +294,11 @@ mod tests {
         );
         assert_eq!(
             quotas[1].values,
-            [pair("compute-max", "50%"), pair("each-user.mem", "8GiB")]
+            [
+                pair("mem", "20GiB"),
+                pair("each-user.mem", "8GiB"),
+                pair("each-job.compute-max", "50%")
+            ]
         );
     }
 
@@ -296,9 +306,9 @@ mod tests {
     fn a_rule_of_another_form_is_edited_where_it_is() {
         let text = "schema = 1\n[[rule]]\nname = \"mine\"\nmatch.user = \"alice\" # hers\n\n[rule.max]\n# a lot\nmem = \
                     \"1GiB\"   # for now\n\n[[rule]]\nname = \"many\"\nmatch = { user = \"al*\" }\nstrict = true\n";
-        let new = put(text, "user:alice", &["mem=2GiB"]);
+        let new = put(text, "user:alice", &["each-job.mem=2GiB"]);
         assert_eq!(new, text.replace("1GiB", "2GiB"));
-        let everybody = put(text, "*", &["weight=50"]);
+        let everybody = put(text, "*", &["each-job.weight=50"]);
         assert!(
             everybody.contains("name = \"quota-everybody\"\nmax = { weight = 50 }"),
             "{everybody}"
@@ -309,9 +319,9 @@ mod tests {
     #[test]
     fn unset_takes_a_key_or_the_whole_quota_and_says_what_is_not_there() {
         let text = put("", "user:alice", &["mem=24GiB", "gpus=2"]);
-        let key = |word: &str| Key::parse(word).expect("a key");
+        let key = |word: &str| Key::parse(word, &subject("user:alice")).expect("a key");
         let (less, changed) = unset(&text, &subject("user:alice"), &[key("gpus")]).expect("there");
-        assert!(less.contains("max = { mem = \"24GiB\" }"), "{less}");
+        assert!(less.contains("each_user = { mem = \"24GiB\" }"), "{less}");
         assert_eq!(changed, [gone("gpus".into(), "2".into())]);
         let (none, _) = unset(&less, &subject("user:alice"), &[key("mem")]).expect("there");
         assert_eq!(none.trim(), HEAD.trim(), "a rule that says nothing is gone");
@@ -320,14 +330,14 @@ mod tests {
         let missing = |text: &str, who: &str, keys: &[Key]| unset(text, &subject(who), keys).expect_err("missing");
         let why = Uneditable::Missing("user:bob has no quota".into());
         assert_eq!(missing(&text, "user:bob", &[]), why);
-        let why = Uneditable::Missing("user:alice has no quota of weight".into());
-        assert_eq!(missing(&text, "user:alice", &[key("weight")]), why);
+        let why = Uneditable::Missing("user:alice has no quota of each-job.weight".into());
+        assert_eq!(missing(&text, "user:alice", &[key("each-job.weight")]), why);
     }
 
     #[test]
     fn what_is_no_configuration_is_left_alone() {
         for bad in ["schema = ", "schema = 1\nrule = [{ name = \"a\" }]\n"] {
-            let settings = [setting("mem=1GiB").expect("a setting")];
+            let settings = [setting("mem=1GiB", &Subject::Everybody).expect("a setting")];
             assert!(
                 matches!(set(bad, &subject("*"), &settings), Err(Uneditable::Form(_))),
                 "{bad}"

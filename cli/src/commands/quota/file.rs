@@ -159,9 +159,9 @@ fn in_words(said: &str, new: &Path, path: &Path) -> String {
         return said.replace(&new.display().to_string(), &path.display().to_string());
     };
     let word = |key: &str| key.replace('_', "-");
-    for (table, prefix) in [("rule.max.", ""), ("rule.each_user.", "each-user."), ("rule.", "")] {
+    for table in ["rule.max.", "rule.each_user.", "rule.together.", "rule."] {
         if let Some((key, rest)) = why.strip_prefix(table).and_then(|rest| rest.split_once(':')) {
-            return format!("{prefix}{}:{rest}", word(key));
+            return format!("{}:{rest}", word(key));
         }
     }
     // Keys have dashes here; such words are all that it names.
@@ -200,7 +200,7 @@ mod tests {
             said(&format!("{at}unknown key `x`; known: mem, time_limit")),
             "unknown key `x`; known: mem, time-limit"
         );
-        assert_eq!(said(&format!("{at}rule.each_user.mem: bad")), "each-user.mem: bad");
+        assert_eq!(said(&format!("{at}rule.each_user.mem: bad")), "mem: bad");
         let other = "/e/partage.toml, line 2, column 1: unknown key `x`";
         assert_eq!(said(other), other);
     }

@@ -7,6 +7,7 @@
 
 mod edit;
 mod file;
+mod meaning;
 mod words;
 
 use std::path::PathBuf;
@@ -15,9 +16,10 @@ use partage_protocol::admin::{Reply, Request};
 use serde_json::json;
 
 use crate::arguments::QuotaAction;
+use crate::commands::user::together;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::Place;
-use crate::link::ask::{ask, unexpected};
+use crate::link::ask::{self, ask, unexpected};
 use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
 use crate::show::tables::described;
@@ -36,14 +38,14 @@ pub fn quota(action: &QuotaAction, place: &Place, report: &Report) -> Outcome<u8
         QuotaAction::List => list(place, report),
         QuotaAction::Set { subject, settings } => {
             let subject = read(Subject::parse(subject))?;
-            let settings = settings.iter().map(|text| read(words::setting(text)));
+            let settings = settings.iter().map(|text| read(words::setting(text, &subject)));
             let settings = settings.collect::<Outcome<Vec<(Key, String)>>>()?;
             let edit = |text: &str| edit::set(text, &subject, &settings);
             change(&subject, edit, place, report)
         }
         QuotaAction::Unset { subject, keys } => {
             let subject = read(Subject::parse(subject))?;
-            let keys = keys.iter().map(|text| read(Key::parse(text)));
+            let keys = keys.iter().map(|text| read(Key::parse(text, &subject)));
             let keys = keys.collect::<Outcome<Vec<Key>>>()?;
             change(&subject, |text| edit::unset(text, &subject, &keys), place, report)
         }
@@ -136,13 +138,42 @@ fn change(
             });
         }
     };
-    let body = json!({ "subject": subject.to_string(), "file": file.path(), "changed": changed, "message": message });
-    report.data("quota", body, |style| {
-        let lines = changed
-            .iter()
-            .map(|changed| style.text(&changed_text(subject, changed)) + "\n");
-        lines.collect::<String>() + &style.text(&message) + "\n"
+    answer(subject, (&file, &changed, &message), place, report)
+}
+
+/// What was changed, what it means, whether it limits anything, and what the subject has now.
+fn answer(
+    subject: &Subject,
+    (file, changed, message): (&QuotaFile, &[Changed], &str),
+    place: &Place,
+    report: &Report,
+) -> Outcome<u8> {
+    let devices = ask::status(place)?.devices;
+    let jobs = meaning::jobs_of(subject, ask::jobs(place, false)?.0);
+    let now = together(&jobs);
+    let new = |changed: &Changed| Some((Key::parse(&changed.key, subject).ok()?, changed.new.clone()?));
+    let set: Vec<(Key, String)> = changed.iter().filter_map(new).collect();
+    let meanings: Vec<String> = set
+        .iter()
+        .map(|(key, value)| meaning::meaning(subject, key, value))
+        .collect();
+    let questions = set
+        .iter()
+        .filter_map(|(key, value)| meaning::question(key, value, &devices));
+    let questions: Vec<String> = questions.collect();
+    let body = json!({
+        "subject": subject.to_string(), "file": file.path(), "changed": changed, "message": message,
+        "meanings": meanings, "warnings": questions, "devices": now
     });
+    report.data("quota", body, |style| {
+        let lines = changed.iter().map(|changed| changed_text(subject, changed));
+        let lines = lines.chain(meanings.iter().map(|words| format!("  {words}")));
+        let lines = lines.chain([meaning::now_text(subject, &now), message.to_owned()]);
+        lines.map(|line| style.text(&line) + "\n").collect()
+    });
+    for question in &questions {
+        report.say(&format!("warning: {question}"));
+    }
     Ok(0)
 }
 

@@ -1,17 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The words of `partage quota`: whom a quota is for, and `key=value`.
 //!
-//! Which keys there are and what a value must be, the reader of the configuration knows: here is only where a key goes
-//! in a rule, and whether its value is a number.
+//! A plain key (`mem`) is of all jobs of the subject together, `each-job.mem` of each of them, `each-user.mem` of all
+//! jobs of each user. What a value must be, the reader of the configuration knows: here is only where a key goes in a
+//! rule, and whether its value is a number.
 
+use std::ffi::CString;
 use std::fmt;
 
-use nix::unistd::{Group, User};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 /// Keys whose values are numbers in the file; those of all others are texts.
 const NUMBERS: [&str; 3] = ["weight", "gpus", "jobs"];
-/// The table of a rule with the totals of each user, and what its keys begin with here.
-const EACH_USER: (&str, &str) = ("each_user", "each-user.");
+/// Keys that add up over jobs.
+const TOTALS: [&str; 4] = ["mem", "compute", "gpus", "jobs"];
+/// Keys that each job has by itself.
+const EACH_JOB: [&str; 8] = [
+    "mem",
+    "process-mem",
+    "compute",
+    "compute-max",
+    "weight",
+    "priority",
+    "gpus",
+    "time-limit",
+];
+/// Of those the ones that nobody takes for a sum over jobs: they need no prefix.
+const NO_SUM: [&str; 3] = ["process-mem", "priority", "time-limit"];
+/// Tables of a rule, with what their keys begin with here.
+const TABLES: [(&str, &str); 3] = [
+    ("max", "each-job."),
+    ("each_user", "each-user."),
+    ("together", "together."),
+];
+/// All keys, for whoever wrote another one.
+const KEYS: &str = "for all jobs of SUBJECT together: mem, compute, gpus, jobs; for all jobs of each of its users: \
+                    each-user.mem, each-user.compute, each-user.gpus, each-user.jobs; for each job: each-job.mem, \
+                    each-job.process-mem, each-job.compute, each-job.compute-max, each-job.weight, \
+                    each-job.priority, each-job.gpus, each-job.time-limit; and class";
 
 /// Whom a quota is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +91,33 @@ impl Subject {
         }
     }
 
+    /// The table of its rule with what all its jobs may have together. A user's has one of its own since before there
+    /// were groups' totals.
+    pub fn total(&self) -> &'static str {
+        match self {
+            Self::User(_) => "each_user",
+            Self::Group(_) | Self::Everybody => "together",
+        }
+    }
+
+    /// `alice`, `group students`, `everybody`.
+    pub fn who(&self) -> String {
+        match self {
+            Self::Everybody => "everybody".to_owned(),
+            Self::User(name) => name.clone(),
+            Self::Group(name) => format!("group {name}"),
+        }
+    }
+
+    /// Is this user meant?
+    pub fn has(&self, uid: u32, user: &str) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::User(name) => user == name || name.parse() == Ok(uid),
+            Self::Group(_) => self.number().is_some_and(|gid| is_member(uid, user, gid)),
+        }
+    }
+
     /// The name of its rule. A name that rules cannot have is replaced by its number, which is as unique.
     pub fn rule_name(&self) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -102,6 +155,17 @@ impl Subject {
     }
 }
 
+/// Is a user in a group, as the user database says?
+fn is_member(uid: u32, user: &str, gid: u32) -> bool {
+    let Ok(Some(account)) = User::from_uid(Uid::from_raw(uid)) else {
+        return false;
+    };
+    let list = CString::new(user)
+        .ok()
+        .and_then(|name| getgrouplist(&name, account.gid).ok());
+    list.is_some_and(|groups| groups.contains(&Gid::from_raw(gid)))
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.matching() {
@@ -118,27 +182,52 @@ pub struct Key {
     pub table: Option<&'static str>,
     /// As the file has it.
     pub key: String,
+    /// As it is written here.
+    name: String,
 }
 
 impl Key {
-    /// Reads `mem`, `compute-max`, `class`, `each-user.mem`.
+    /// Reads `mem`, `each-job.compute-max`, `class`, `each-user.mem`.
     ///
     /// # Errors
-    /// It is no word.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (table, word) = match text.strip_prefix(EACH_USER.1) {
-            Some(word) => (Some(EACH_USER.0), word),
-            None if text == "class" => (None, text),
-            None => (Some("max"), text),
+    /// There is no such key, or it could mean two things.
+    pub fn parse(text: &str, subject: &Subject) -> Result<Self, String> {
+        let word = text.replace('_', "-");
+        let prefixed = TABLES.iter().find_map(|(table, prefix)| {
+            let key = word.strip_prefix(&prefix.replace('_', "-"))?;
+            let known: &[&str] = if *table == "max" { &EACH_JOB } else { &TOTALS };
+            known.contains(&key).then_some((Some(*table), key))
+        });
+        let (table, key) = match (prefixed, word.as_str()) {
+            (Some(found), _) => found,
+            (None, "class") => (None, "class"),
+            (None, key) if TOTALS.contains(&key) => (Some(subject.total()), key),
+            (None, key) if NO_SUM.contains(&key) => (Some("max"), key),
+            (None, key) if EACH_JOB.contains(&key) => {
+                return Err(format!(
+                    "{key} is a number of each job, and there is none of several jobs together: write each-job.{key}"
+                ));
+            }
+            _ => return Err(format!("unknown key `{text}`; there are, {KEYS}")),
         };
-        let is_word = |c: char| c.is_ascii_lowercase() || matches!(c, '-' | '_');
-        if word.is_empty() || !word.chars().all(is_word) {
-            return Err(format!("{text:?} is no key; e.g. mem, compute-max, class"));
-        }
-        Ok(Self {
+        Ok(Self::of(table, &key.replace('-', "_"), Some(subject)))
+    }
+
+    /// A key of a rule's table; of one that is for this subject.
+    pub fn of(table: Option<&'static str>, key: &str, subject: Option<&Subject>) -> Self {
+        let is_plain = subject.is_some_and(|subject| table == Some(subject.total()));
+        let prefix = TABLES.iter().find(|(name, _)| table == Some(*name) && !is_plain);
+        let name = prefix.map_or("", |(_, prefix)| *prefix).to_owned() + &key.replace('_', "-");
+        Self {
             table,
-            key: word.replace('-', "_"),
-        })
+            key: key.to_owned(),
+            name,
+        }
+    }
+
+    /// The tables in which keys are, in the order in which they are listed.
+    pub fn tables() -> impl Iterator<Item = &'static str> {
+        ["together", "each_user", "max"].into_iter()
     }
 
     /// Is its value a number in the file?
@@ -149,10 +238,7 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.table == Some(EACH_USER.0) {
-            out.write_str(EACH_USER.1)?;
-        }
-        out.write_str(&self.key.replace('_', "-"))
+        out.write_str(&self.name)
     }
 }
 
@@ -160,14 +246,14 @@ impl fmt::Display for Key {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn setting(text: &str) -> Result<(Key, String), String> {
+pub fn setting(text: &str, subject: &Subject) -> Result<(Key, String), String> {
     let Some((key, value)) = text.split_once('=') else {
         return Err(format!("{text:?} has no value; e.g. mem=24GiB"));
     };
-    let key = Key::parse(key)?;
+    let key = Key::parse(key, subject)?;
     if value.is_empty() || value.contains(char::is_control) {
         return Err(format!(
-            "{key} has no value; to take it away: partage quota unset SUBJECT {key}"
+            "{key} has no value; to take it away: partage quota unset {subject} {key}"
         ));
     }
     if key.is_number() && value.parse::<i64>().is_err() {
@@ -207,20 +293,48 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_to_its_table() {
-        let key = |table, key: &str| Key {
-            table,
-            key: key.to_owned(),
+    fn a_plain_key_is_of_all_jobs_together_and_a_prefix_says_otherwise() {
+        let (alice, all) = (Subject::User("alice".into()), Subject::Everybody);
+        let place = |text: &str, subject: &Subject| {
+            let key = Key::parse(text, subject).expect("a key");
+            (key.table.unwrap_or_default(), key.key.clone(), key.to_string())
         };
-        assert_eq!(Key::parse("mem"), Ok(key(Some("max"), "mem")));
-        assert_eq!(Key::parse("compute-max"), Ok(key(Some("max"), "compute_max")));
-        assert_eq!(Key::parse("class"), Ok(key(None, "class")));
-        assert_eq!(Key::parse("each-user.mem"), Ok(key(Some("each_user"), "mem")));
-        for bad in ["", "each-user.", "Mem", "mem.x", "a b", "max.mem"] {
-            assert!(Key::parse(bad).is_err(), "{bad:?}");
+        let is = |table: &'static str, key: &str, name: &str| (table, key.to_owned(), name.to_owned());
+        assert_eq!(place("mem", &alice), is("each_user", "mem", "mem"));
+        assert_eq!(place("each-user.mem", &alice), is("each_user", "mem", "mem"));
+        assert_eq!(place("mem", &all), is("together", "mem", "mem"));
+        assert_eq!(place("each-user.mem", &all), is("each_user", "mem", "each-user.mem"));
+        assert_eq!(place("each-job.mem", &all), is("max", "mem", "each-job.mem"));
+        assert_eq!(
+            place("time_limit", &all),
+            is("max", "time_limit", "each-job.time-limit")
+        );
+        assert_eq!(place("class", &alice), is("", "class", "class"));
+        for (ambiguous, meant) in [("compute-max", "each-job.compute-max"), ("weight", "each-job.weight")] {
+            let why = Key::parse(ambiguous, &alice).expect_err("it could mean two things");
+            assert!(why.ends_with(&format!("write {meant}")), "{why}");
         }
-        for bad in ["mem", "mem=", "gpus=many", "weight=1.5", "=3"] {
-            assert!(setting(bad).is_err(), "{bad:?}");
+        for bad in [
+            "",
+            "each-user.",
+            "Mem",
+            "mem.x",
+            "a b",
+            "max.mem",
+            "each-job.jobs",
+            "each-user.weight",
+        ] {
+            let why = Key::parse(bad, &alice).expect_err(bad);
+            for key in EACH_JOB
+                .map(|key| format!("each-job.{key}"))
+                .iter()
+                .chain(&TOTALS.map(str::to_owned))
+            {
+                assert!(why.contains(key), "{key} is not listed: {why}");
+            }
+        }
+        for bad in ["mem", "mem=", "gpus=many", "each-job.weight=1.5", "=3"] {
+            assert!(setting(bad, &alice).is_err(), "{bad:?}");
         }
     }
 
@@ -229,24 +343,27 @@ mod tests {
         fn what_is_read_is_said_again(
             kind in "user|group",
             name in "[a-z0-9._@-]{1,20}",
-            word in "[a-z]{1,8}(-[a-z]{1,8})?",
-            each in any::<bool>(),
+            table in 0..3_usize,
+            place in 0..8_usize,
             value in "[ -~]{1,20}",
         ) {
             let text = format!("{kind}:{name}");
-            prop_assert_eq!(Subject::parse(&text).map(|subject| subject.to_string()), Ok(text));
-            let text = if each { format!("each-user.{word}") } else { word };
-            let key = Key::parse(&text);
-            prop_assert_eq!(key.as_ref().map(ToString::to_string), Ok(text.clone()));
-            let is_number = key.is_ok_and(|key| key.is_number());
-            if !is_number {
-                prop_assert_eq!(setting(&format!("{text}={value}")).map(|(_, value)| value), Ok(value));
+            let subject = Subject::parse(&text).expect("a subject");
+            prop_assert_eq!(subject.to_string(), text);
+            let (table, prefix) = TABLES[table];
+            let word = if table == "max" { EACH_JOB[place] } else { TOTALS[place % TOTALS.len()] };
+            let key = Key::parse(&format!("{prefix}{word}"), &subject).expect("a key");
+            prop_assert_eq!(key.table, Some(table));
+            prop_assert_eq!(Key::parse(&key.to_string(), &subject), Ok(key.clone()));
+            if !key.is_number() {
+                prop_assert_eq!(setting(&format!("{key}={value}"), &subject).map(|(_, value)| value), Ok(value));
             }
         }
 
         #[test]
         fn no_argument_breaks_the_reader(text in "\\PC{0,40}") {
-            let _ = (Subject::parse(&text), Key::parse(&text), setting(&text));
+            let all = Subject::Everybody;
+            let _ = (Subject::parse(&text), Key::parse(&text, &all), setting(&text, &all));
         }
     }
 }
