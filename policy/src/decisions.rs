@@ -25,6 +25,7 @@ mod adoption;
 mod advice;
 mod attaching;
 mod audit;
+mod ceiling;
 mod change;
 mod change_terms;
 mod check;

@@ -5,6 +5,7 @@
 //! Bytes are `u64`, times nanoseconds of the broker's monotonic clock unless a field says Unix time.
 
 mod attaching;
+mod ceilings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,6 +181,7 @@ impl Run {
             scope: None,
             // Judged apart (`RunSpec::lowered`).
             lowered: Lowered::default(),
+            ceiling: by_root.map(|_| self.ceiling()),
         }
     }
 }

@@ -67,7 +67,7 @@ pub use job::{
 };
 pub use machine::{Machine, Reading};
 pub use numbers::{NumberChange, changed_numbers};
-pub use registration::{Cgroup, Lowered, Registration};
+pub use registration::{Ceiling, Cgroup, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,

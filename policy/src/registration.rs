@@ -65,6 +65,71 @@ impl Lowered {
     }
 }
 
+/// The most that a job may have which root registered, as root or an administrator wrote it last; `none` lifts a limit.
+/// Its owner lowers its numbers and raises them up to that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ceiling {
+    /// Memory on each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem: Option<String>,
+    /// Promised memory on each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_request: Option<String>,
+    /// Memory of each process on each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_mem: Option<String>,
+    /// Promised part of each device's time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promise: Option<String>,
+    /// Cap of each device's time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<String>,
+    /// Weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// Priority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// How long it may run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<String>,
+}
+
+impl Ceiling {
+    /// What is said of this one counts, where it says something.
+    pub(crate) fn or(self, old: Self) -> Self {
+        Self {
+            mem: self.mem.or(old.mem),
+            mem_request: self.mem_request.or(old.mem_request),
+            process_mem: self.process_mem.or(old.process_mem),
+            promise: self.promise.or(old.promise),
+            cap: self.cap.or(old.cap),
+            weight: self.weight.or(old.weight),
+            priority: self.priority.or(old.priority),
+            time_limit: self.time_limit.or(old.time_limit),
+        }
+    }
+
+    /// `mem 1GiB, compute-max 50%`; empty where nothing was said.
+    pub(crate) fn words(&self) -> String {
+        let keys = [
+            ("mem", &self.mem),
+            ("mem-request", &self.mem_request),
+            ("process-mem", &self.process_mem),
+            ("compute", &self.promise),
+            ("compute-max", &self.cap),
+            ("weight", &self.weight),
+            ("priority", &self.priority),
+            ("time-limit", &self.time_limit),
+        ];
+        let said = keys
+            .iter()
+            .filter_map(|(key, text)| Some(format!("{key} {}", text.as_ref()?)));
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

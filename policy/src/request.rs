@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::gpu_name::GpuName;
 use crate::job::Origin;
 use crate::refusal::{invalid, not_allowed, unusable_alias};
-use crate::registration::Lowered;
+use crate::registration::{Ceiling, Lowered};
 use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said, TotalId};
 use crate::terms::Terms;
 
@@ -176,6 +176,18 @@ impl RunSpec {
         self.asked_terms = self.asked_terms.settled();
         self.facts = self.facts.with_lowered(lowered.clone());
         self.rejudged(config)
+    }
+
+    /// The same request under another ceiling, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::rejudged`].
+    pub(crate) fn under(&self, ceiling: Option<Ceiling>, config: &Config) -> Result<Self, ErrorView> {
+        let Some(ceiling) = ceiling else {
+            return Ok(self.clone());
+        };
+        let facts = self.facts.clone().with_ceiling(ceiling);
+        Self { facts, ..self.clone() }.rejudged(config)
     }
 
     /// The same request under other rules. It was accepted, but an option above a new rule is refused as any other.

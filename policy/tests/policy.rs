@@ -10,6 +10,7 @@ mod advice;
 mod aliases;
 mod audit;
 mod backfill;
+mod ceiling;
 mod clients;
 mod contexts;
 mod draining;

@@ -24,7 +24,7 @@ fn written<T>(value: T, text: &str) -> Written<T> {
     }
 }
 
-fn registration(id: &str) -> Registration {
+pub fn registration(id: &str) -> Registration {
     Registration {
         container: id.into(),
         name: "web".into(),
@@ -37,7 +37,7 @@ fn registration(id: &str) -> Registration {
 }
 
 /// `register` by root for a process of `uid`.
-fn register(host: &mut Host, uid: u32, request: RunRequest, what: (Registration, Lowered)) -> (Ticket, Process) {
+pub fn register(host: &mut Host, uid: u32, request: RunRequest, what: (Registration, Lowered)) -> (Ticket, Process) {
     let number = host.fresh();
     let process = Process {
         pid: number as u32,
@@ -88,7 +88,7 @@ fn query(text: &str) -> TargetQuery {
 }
 
 /// Rules with a class small of 1 GiB and 20 %, a class large of 8 GiB, and this rule.
-fn with_rule(host: &mut Host, rule: Rule) {
+pub fn with_rule(host: &mut Host, rule: Rule) {
     let mut rules = partage_policy::Rules::default();
     for (name, mem, part) in [("small", "1GiB", 200_000), ("large", "8GiB", 900_000)] {
         let preset = Preset {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::ruled_host::SOON;
+use super::user::User;
 use crate::rig::Rig;
 
 /// A managed host's configuration that says nothing.
@@ -106,11 +107,23 @@ pub struct Waiting {
 
 impl Waiting {
     pub fn start(rig: &Rig, group: &Group) -> Self {
-        let mut command = group.inside({
-            let mut command = rig.command("sh");
-            command.args(["-c", "read go"]);
-            command
+        Self::of(rig, group, rig.command("sh"))
+    }
+
+    /// The same of a user.
+    pub fn of_user(rig: &Rig, group: &Group, user: &User) -> Self {
+        let waits = Self::of(rig, group, user.command(rig, "sh"));
+        let status = format!("/proc/{}/status", waits.pid());
+        rig.eventually(SOON, "it is the user's", || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            status.contains(&format!("\nUid:\t{}\t", user.uid))
         });
+        waits
+    }
+
+    fn of(rig: &Rig, group: &Group, mut shell: Command) -> Self {
+        shell.args(["-c", "read go"]);
+        let mut command = group.inside(shell);
         let mut process = command.stdin(Stdio::piped()).spawn().expect("a shell");
         let held = process.stdin.take().expect("piped");
         let waits = Self { process, _held: held };

@@ -2,6 +2,7 @@
 //! Membership by control group, as a container has one: whatever is in the group is of the job that owns it, and what
 //! reads as a container's beginning becomes a job before its program runs. No container engine is needed here.
 
+mod by_root;
 mod without_library;
 
 use std::collections::BTreeSet;
@@ -41,6 +42,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("registration::nobody_registers_from_inside", inside).simulated(WHY),
         Case::new("registration::who_enters_a_pid_namespace_is_of_its_job", namespace).simulated(WHY),
         Case::new("registration::killed_at_any_step_nothing_leaks", killed).simulated(WHY),
+        Case::new(
+            "registration::what_root_registered_is_a_ceiling_for_its_owner",
+            by_root::ceiling,
+        )
+        .simulated(WHY),
     ]
 }
 

@@ -146,12 +146,14 @@ impl Policy {
             None => None,
         };
         let name = self.wanted_name(id, change, machine, now_ns)?;
+        let ceiling = self.moved_ceiling(id, change, caller);
         if wanted.is_none() && terms.is_none() && name.is_none() {
             let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
             return Err(invalid("nothing to set".into(), Some(hint)));
         }
         if let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) {
-            let mut spec = wanted.map_or_else(|| queued.spec.clone(), |wanted| wanted.in_queue(&queued.spec));
+            let old = queued.spec.under(ceiling.clone(), &self.config)?;
+            let mut spec = wanted.map_or_else(|| old.clone(), |wanted| wanted.in_queue(&old));
             if let Some(terms) = terms {
                 spec.set_terms(terms)?;
             }
@@ -160,16 +162,11 @@ impl Policy {
                 return Err(why);
             }
             self.rename(id, name);
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.set_terms(spec.terms.clone());
-                job.set_asked_terms(spec.asked_terms.clone());
-                if let Some(queued) = job.queued_mut() {
-                    queued.set_spec(spec);
-                }
-            }
+            self.take_ceiling(id, ceiling);
+            self.take_spec(id, spec);
             return Ok(id);
         }
-        let judge = self.judge_of(id);
+        let judge = self.judge_under(id, ceiling.as_ref());
         let terms = match terms {
             Some(asked) => Some((judge.terms(&asked).map_err(not_allowed)?, asked)),
             None => None,
@@ -188,10 +185,21 @@ impl Policy {
             }
         }
         self.rename(id, name);
+        self.take_ceiling(id, ceiling);
         if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
             self.command(Action::SaveJob(Box::new(record)), "what it may have changed");
         }
         Ok(id)
+    }
+
+    /// A waiting job asks for this from now on.
+    fn take_spec(&mut self, id: JobId, spec: RunSpec) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.set_terms(spec.terms.clone());
+        job.set_asked_terms(spec.asked_terms.clone());
+        if let Some(queued) = job.queued_mut() {
+            queued.set_spec(spec);
+        }
     }
 
     /// The name that a job is to have: none for no change, and none within for no name.

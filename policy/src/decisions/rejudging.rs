@@ -142,7 +142,7 @@ impl Policy {
             .map_or_else(Judge::default, |job| self.judge_of_record(&job.record))
     }
 
-    fn judge_of_record(&self, record: &JobRecord) -> Judge {
+    pub(super) fn judge_of_record(&self, record: &JobRecord) -> Judge {
         let preset = record.asked.preset.as_deref();
         Judge::of_accepted(&self.config.rules, self.config.max_class, &record.facts(), preset)
     }

@@ -14,6 +14,7 @@ use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
 use crate::caller::{Process, Ticket};
 use crate::machine::{Machine, OnSlot};
+use crate::registration::Ceiling;
 use crate::residence::Mark;
 use crate::rules::{AskedTerms, TotalId};
 use crate::terms::Terms;
@@ -294,6 +295,11 @@ impl Job {
     /// Strict from now on, or not: it is not admitted yet.
     pub(crate) fn set_strict(&mut self, is_strict: bool) {
         self.0.record.set_strict(is_strict);
+    }
+
+    /// The most that its owner may raise its numbers to, from now on.
+    pub(crate) fn set_ceiling(&mut self, ceiling: Ceiling) {
+        self.0.record.set_ceiling(ceiling);
     }
 
     /// What is asked of devices' time from now on.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
 use crate::caller::Process;
-use crate::registration::Registration;
+use crate::registration::{Ceiling, Registration};
 use crate::residence::{Mark, ResidenceRecord};
 use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said, Standing};
 use crate::terms::Terms;
@@ -244,6 +244,12 @@ impl JobRecord {
             self.asked.take_facts(facts);
         }
         is_news
+    }
+
+    /// The most that its owner may raise its numbers to, from now on.
+    pub(crate) fn set_ceiling(&mut self, ceiling: Ceiling) {
+        let facts = self.facts().with_ceiling(ceiling);
+        self.asked.take_facts(facts);
     }
 
     /// Its name from now on.

@@ -6,7 +6,7 @@ use partage_protocol::terms::{Class, DEFAULT_WEIGHT, cap_of};
 use partage_protocol::time_aliases::TimeAsked;
 use serde::{Deserialize, Serialize};
 
-use crate::registration::Lowered;
+use crate::registration::{Ceiling, Lowered};
 use crate::terms::Terms;
 
 /// What becomes of a number above what is allowed.
@@ -277,6 +277,9 @@ pub struct Facts {
     /// The most that whoever started the container wrote beside it.
     #[serde(skip_serializing_if = "Lowered::is_empty")]
     pub lowered: Lowered,
+    /// The most that root registered; none for a job that root did not register.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Ceiling>,
 }
 
 impl Asked {
@@ -287,6 +290,12 @@ impl Asked {
 }
 
 impl Facts {
+    /// Under this ceiling.
+    pub(crate) fn with_ceiling(self, ceiling: Ceiling) -> Self {
+        let ceiling = Some(ceiling);
+        Self { ceiling, ..self }
+    }
+
     /// Somebody wrote this beside the job.
     pub(crate) fn with_lowered(self, lowered: Lowered) -> Self {
         Self { lowered, ..self }

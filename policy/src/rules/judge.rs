@@ -4,6 +4,7 @@
 //! [`Judge::new`] takes facts and rules: the preset, and the strictest `max` of each key. [`Judge::memory`] and
 //! [`Judge::terms`] then take what is asked. Nothing here depends on a clock, on other jobs, or on what is in use.
 
+mod ceiling;
 mod lowering;
 mod process;
 mod total;
@@ -35,6 +36,7 @@ struct Cap<T> {
 struct Caps {
     /// Sizes and parts of a device: which is the strictest depends on the device.
     mem: Vec<Cap<Amount>>,
+    mem_request: Vec<Cap<Amount>>,
     process_mem: Vec<Cap<Amount>>,
     compute_promise: Option<Cap<u32>>,
     compute_max: Option<Cap<u32>>,
@@ -129,6 +131,9 @@ impl Judge {
             judge.caps.add_preset(rule, preset);
         }
         judge.caps.lower(&facts.lowered, rules);
+        if let Some(ceiling) = &facts.ceiling {
+            judge.caps.add_ceiling(ceiling, judge.preset.as_ref());
+        }
         Ok(judge)
     }
 
@@ -176,7 +181,7 @@ impl Judge {
             let value = preset(&start.mem_request)?;
             self.said(start, "mem_request", &start.mem_request, value)
         });
-        let request = asked.request.clone().or(start);
+        let request = self.request_within(asked.request.clone().or(start), usable)?;
         let (process, process_words) = self.process_limit(asked.process.as_ref(), size)?;
         let mut memory = Memory {
             limit: Some(limit.value).filter(|limit| *limit != NONE),

@@ -418,6 +418,24 @@ fn residence_text(job: &Job, bytes: u64) -> Option<String> {
     })
 }
 
+/// Who may raise its numbers, of a job that root registered?
+pub(crate) fn ceiling_rule(job: &Job) -> Option<String> {
+    let ceiling = job.record.facts().ceiling?;
+    let class = job.record.asked.preset.as_ref().map(|name| format!("class {name}"));
+    let said = [class.unwrap_or_default(), ceiling.words()];
+    let said: Vec<&str> = said
+        .iter()
+        .map(String::as_str)
+        .filter(|words| !words.is_empty())
+        .collect();
+    let with = match said.as_slice() {
+        [] => String::new(),
+        said => format!(" with {}", said.join(", ")),
+    };
+    (!job.state().is_over())
+        .then(|| format!("root registered it{with}: its owner may lower that, and only an administrator may raise it"))
+}
+
 /// May it be suspended for another job?
 pub(crate) fn preemptible_rule(job: &Job) -> Option<String> {
     let is_said = job.record.asked.preemptible.is_some();
