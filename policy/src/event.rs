@@ -150,6 +150,8 @@ pub struct Run {
     pub token: [u8; TOKEN_BYTES],
     /// The caller's cgroup, where the broker can read one.
     pub cgroup: Option<String>,
+    /// The caller's paths in other hierarchies, where they are others.
+    pub other_cgroups: Vec<String>,
     /// Names of the caller's groups, and their gids in digits.
     pub groups: Vec<String>,
     /// Unix time in nanoseconds.
@@ -173,6 +175,7 @@ impl Run {
             user: self.caller.user.clone(),
             groups: self.groups.clone(),
             cgroup: self.cgroup.clone().unwrap_or_default(),
+            other_cgroups: self.other_cgroups.clone(),
             program: command.rsplit('/').next().unwrap_or_default().to_owned(),
             is_admin: self.caller.is_admin,
             labels: labels.to_vec(),

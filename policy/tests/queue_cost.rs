@@ -30,6 +30,7 @@ fn queue(waiting: u64) -> (Host, ClientId) {
             request: mem("8GiB"),
             token,
             cgroup: None,
+            other_cgroups: Vec::new(),
             groups: Vec::new(),
             unix_ns: 0,
             registered: None,

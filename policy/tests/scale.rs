@@ -151,6 +151,7 @@ impl Crowd {
             request: request.clone(),
             token,
             cgroup: None,
+            other_cgroups: Vec::new(),
             registered: None,
             groups: vec![format!("users{uid}"), "everybody".into()],
             unix_ns: 0,

@@ -19,6 +19,7 @@ use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
+use crate::host::cgroups;
 use crate::host::proc::{ancestors, is_own_helper, login_scope, namespace};
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
@@ -244,6 +245,11 @@ impl StateDriver {
         self.step(now, reattach);
     }
 
+    /// A process's paths in other hierarchies than the one that names its scope.
+    pub(super) fn other_cgroups(&self, pid: u32) -> Vec<String> {
+        cgroups::others(self.processes.cgroup(pid).as_deref(), self.processes.cgroups(pid))
+    }
+
     fn membership(&mut self, process: Process, uid: u32, hello: &Hello) -> Membership {
         let cgroup = self.processes.cgroup(process.pid).unwrap_or_else(|| "/".to_owned());
         let program = self
@@ -266,6 +272,7 @@ impl StateDriver {
             is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0
                 || hello.environment_length as usize > hello.environment.len(),
             cgroup,
+            other_cgroups: self.other_cgroups(process.pid),
             nodes: hello.nodes,
         }
     }

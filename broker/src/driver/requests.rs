@@ -234,6 +234,7 @@ impl StateDriver {
             request,
             token: (self.random)(),
             cgroup: self.processes.cgroup(process.pid),
+            other_cgroups: self.other_cgroups(process.pid),
             groups: self.groups_of(process.pid, peer.uid),
             unix_ns: now.unix_ns,
             registered: None,

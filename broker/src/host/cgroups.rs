@@ -17,6 +17,8 @@
 //! `…/kubepods-podUID.slice:cri-containerd:ID` of it. An id has 64 hexadecimal digits. The monitors of podman and CRI-O
 //! (`libpod-conmon-ID.scope`, `crio-conmon-ID.scope`) are no containers.
 
+use std::collections::BTreeSet;
+
 use partage_policy::Cgroup;
 
 /// Digits of an id.
@@ -86,6 +88,17 @@ pub fn of_path(cgroups: &[Cgroup], path: &str) -> Option<Cgroup> {
     };
     let holds = |group: &&Cgroup| named(group).holds(group);
     ordered(cgroups).into_iter().find(holds).map(named)
+}
+
+/// The paths of a process that are another one than its path in the unified hierarchy, or systemd's. Rules read them:
+/// under cgroup v1 a manager of jobs may use one hierarchy alone (Slurm the freezer's).
+#[must_use]
+pub fn others(main: Option<&str>, groups: Vec<Cgroup>) -> Vec<String> {
+    let paths = groups.into_iter().map(|group| group.path);
+    let paths: BTreeSet<String> = paths
+        .filter(|path| Some(path.as_str()) != main && path != "/")
+        .collect();
+    paths.into_iter().collect()
 }
 
 /// The unified hierarchy first, then systemd's own, then the others as they come: all that have containers' paths have
@@ -175,6 +188,14 @@ mod tests {
         let uid = "2f1e0c33_0b0e_4a2b_9d4f_7c0d3a2b1c00";
         let text = text.replace("podUID", &format!("pod{uid}"));
         text.replace("OTHER", OTHER).replace("ID", ID)
+    }
+
+    #[test]
+    fn the_other_paths_are_those_of_the_other_hierarchies_once_each() {
+        let text = "9:freezer:/slurm_n1/uid_7/job_3\n8:pids:/user.slice\n7:cpu:/user.slice\n6:memory:/\n0::/a.scope\n";
+        let paths = ["/slurm_n1/uid_7/job_3", "/user.slice"];
+        assert_eq!(others(Some("/a.scope"), parse(text)), paths);
+        assert_eq!(others(None, parse("0::/\n")), Vec::<String>::new());
     }
 
     #[test]

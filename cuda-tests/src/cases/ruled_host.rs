@@ -114,10 +114,15 @@ pub fn exhausted(rig: &Rig, clients: &mut [Client]) -> u64 {
 
 /// A program with the library and without `run`.
 pub fn bare(rig: &Rig, variables: &[(&str, &str)]) -> Client {
+    Client::start(bare_command(rig, variables))
+}
+
+/// The same, to be started.
+pub fn bare_command(rig: &Rig, variables: &[(&str, &str)]) -> Command {
     let mut command = rig.command(crate::artefacts::client());
     command.arg("dlopen").env("LD_PRELOAD", built("libpartage.so"));
     command.envs(variables.iter().copied());
-    Client::start(command)
+    command
 }
 
 /// The exit code of a command, and what it said.

@@ -2,6 +2,7 @@
 //! An administrator's rule: no user gets more by any way, as the driver itself counts; and a reload while programs
 //! allocate.
 
+mod cgroups;
 mod under_load;
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub fn cases() -> Vec<Case> {
             own_scopes,
         )
         .simulated(WHY),
+        Case::new("rules::a_rule_by_cgroup_reads_every_hierarchy", cgroups::hierarchies).simulated(WHY),
         Case::new("rules::a_rule_outlives_the_broker", broker_killed).simulated(WHY),
         Case::new("rules::a_reload_is_followed_while_programs_allocate", reloads).simulated(WHY),
         Case::new(

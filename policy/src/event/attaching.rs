@@ -27,6 +27,8 @@ pub struct Membership {
     pub groups: Vec<String>,
     /// Its control group.
     pub cgroup: String,
+    /// Its paths in other hierarchies, where they are others.
+    pub other_cgroups: Vec<String>,
     /// The name of its program's file.
     pub program: String,
     /// The GPUs that it may open: bit N for the node `/dev/nvidiaN`. 0: not known.
@@ -62,6 +64,7 @@ impl Attaching {
             user: self.user.clone(),
             groups: self.membership.groups.clone(),
             cgroup: self.membership.cgroup.clone(),
+            other_cgroups: self.membership.other_cgroups.clone(),
             program: self.membership.program.clone(),
             scope: Some(self.membership.scope.clone()),
             ..Facts::default()

@@ -257,6 +257,9 @@ pub struct Facts {
     pub groups: Vec<String>,
     /// Its control group's path.
     pub cgroup: String,
+    /// Its paths in other hierarchies, where they are others (cgroup v1).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_cgroups: Vec<String>,
     /// The name of its program's file.
     pub program: String,
     /// An administrator asked for the job: `[time] max_class` does not bind it.

@@ -51,7 +51,7 @@ pub struct Match {
     pub user: Option<Vec<Pattern>>,
     /// Names of groups, or their gids in digits.
     pub group: Option<Vec<Pattern>>,
-    /// Paths of control groups; what lies below one is in it.
+    /// Paths of control groups, in whichever hierarchy; what lies below one is in it.
     pub cgroup: Option<Vec<Pattern>>,
     /// Names of program files.
     pub program: Option<Vec<Pattern>>,
@@ -73,8 +73,10 @@ impl Match {
             pattern.matches(&facts.user) || pattern.matches(&uid)
         }) && has(&self.group, &|pattern| {
             facts.groups.iter().any(|group| pattern.matches(group))
-        }) && has(&self.cgroup, &|pattern| is_below(pattern, &facts.cgroup))
-            && has(&self.program, &|pattern| pattern.matches(&facts.program))
+        }) && has(&self.cgroup, &|pattern| {
+            let mut paths = std::iter::once(&facts.cgroup).chain(&facts.other_cgroups);
+            paths.any(|path| is_below(pattern, path))
+        }) && has(&self.program, &|pattern| pattern.matches(&facts.program))
             && has(&self.container, &|pattern| is_container(pattern, facts))
             && has(&self.label, &|pattern| {
                 facts.labels.iter().any(|label| is_label(pattern, label))
@@ -204,5 +206,26 @@ mod tests {
             ..facts
         };
         assert!(!matching.holds(&unlabelled), "no pattern stands for no label");
+    }
+
+    #[test]
+    fn a_path_counts_in_any_hierarchy() {
+        let slurm = Facts {
+            cgroup: "/".into(),
+            other_cgroups: vec!["/slurm_node1/uid_1000/job_7".into(), "/user.slice".into()],
+            ..Facts::default()
+        };
+        for (pattern, is_it) in [
+            ("/slurm*", true),
+            ("/slurm_node1/uid_*", true),
+            ("/", true),
+            ("/slurm", false),
+        ] {
+            let matching = Match {
+                cgroup: Some(vec![Pattern(pattern.into())]),
+                ..Match::default()
+            };
+            assert_eq!(matching.holds(&slurm), is_it, "{pattern}: any hierarchy counts");
+        }
     }
 }

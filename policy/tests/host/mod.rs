@@ -208,6 +208,7 @@ impl Host {
             request,
             token,
             cgroup: None,
+            other_cgroups: Vec::new(),
             groups: Vec::new(),
             unix_ns: 7,
             registered: None,

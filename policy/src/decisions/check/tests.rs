@@ -91,6 +91,7 @@ fn host() -> (Policy, OneClient) {
         request,
         token: [3; 32],
         cgroup: None,
+        other_cgroups: Vec::new(),
         groups: Vec::new(),
         unix_ns: 1,
         registered: None,
