@@ -2,9 +2,11 @@
 //! Which devices the program sees, and which slot of the job each ordinal is.
 //!
 //! The driver masks: for the call of `cuInit` alone, `CUDA_VISIBLE_DEVICES` names the job's devices by UUID, chosen and
-//! ordered as the program's own value says in the job's numbering. No ordinal is translated anywhere. A driver that
-//! masks otherwise is found by the UUIDs that it shows: where none is the job's, `cuInit` answers NO_DEVICE, as a
-//! driver does that is shown none; where others stand beside the job's, no context and no memory can be had there.
+//! ordered as the program's own value says: in the job's numbering inside `run`, which took the caller's value away; in
+//! the machine's for a process that came without `run`, whose value was set by somebody who knows of no job. No ordinal
+//! is translated anywhere. A driver that masks otherwise is found by the UUIDs that it shows: where none is the job's,
+//! `cuInit` answers NO_DEVICE, as a driver does that is shown none; where others stand beside the job's, no context and
+//! no memory can be had there.
 //!
 //! An ordinal's slot: after `cuInit` the library asks the driver for the UUID of each ordinal ([`learn`]); the place of
 //! that UUID among the job's devices is the slot. The broker's welcome lists these devices, else the environment does;
@@ -40,7 +42,7 @@ const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
 type Former = Text<16384>;
 
 /// The program's own value translated into full UUIDs. As the driver reads such a list: it ends at the first entry that
-/// means no device.
+/// means no device. Where it counts the machine's devices, those that are not the job's are left out.
 fn translate(names: &Names, own: Option<&[u8]>) -> List {
     let mut list = List::new();
     match own {
@@ -53,11 +55,15 @@ fn translate(names: &Names, own: Option<&[u8]>) -> List {
             for entry in own.split(|byte| *byte == b',') {
                 let entry = entry.trim_ascii();
                 let index = match text::parse_number(entry) {
-                    Some(number) => usize::try_from(number).ok(),
-                    None if entry.starts_with(b"GPU-") || entry.starts_with(b"MIG-") => names.named(entry),
+                    Some(number) => names.numbered(number),
+                    None if is_name(entry) => names.named(entry),
                     None => None,
                 };
-                if !index.is_some_and(|index| names.write(index, &mut list)) {
+                if index.is_some_and(|index| names.write(index, &mut list)) {
+                    continue;
+                }
+                let may_be_anothers = text::parse_number(entry).is_some() || is_name(entry);
+                if !(names.are_of_machine() && may_be_anothers) {
                     break;
                 }
             }
@@ -68,6 +74,11 @@ fn translate(names: &Names, own: Option<&[u8]>) -> List {
         list.push("-1");
     }
     list
+}
+
+/// Is this the full or abbreviated name of a device?
+fn is_name(entry: &[u8]) -> bool {
+    entry.starts_with(b"GPU-") || entry.starts_with(b"MIG-")
 }
 
 /// Runs the driver's `cuInit` with the job's devices in its view.

@@ -79,7 +79,8 @@ mod tests {
 `PARTAGE_IDLE_RELEASE`, `PARTAGE_CHECKPOINT_EVERY`, `PARTAGE_CHECKPOINT_OUT`, \
 `PARTAGE_QUIET` | options of `run`. The option wins. COMMAND does not get them |
 | `CUDA_VISIBLE_DEVICES` | limits the GPUs that `run` may choose from. COMMAND does not get it. If it hides every GPU \
-(empty, or `-1`), COMMAND keeps it and runs without a job |
+(empty, or `-1`), COMMAND keeps it and runs without a job. Set inside a job, it counts the job's GPUs; for a program \
+that came without `run` (a container, `register`) it counts the machine's, and the job's among them are seen |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |
 | `PARTAGE_IDLE_EXIT` | seconds after its last job that a broker started by `run` leaves (60) |
 | `PARTAGE_PID_NAMESPACE` | `any`: a managed broker serves from inside a pid namespace, too |

@@ -3,6 +3,7 @@
 //! reads as a container's beginning becomes a job before its program runs. No container engine is needed here.
 
 mod by_root;
+mod numbers;
 mod without_library;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
 
 const WHY: &str = "compares with the simulator's books";
+const TWO: &str = "needs two devices";
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -47,6 +49,11 @@ pub fn cases() -> Vec<Case> {
             by_root::ceiling,
         )
         .simulated(WHY),
+        Case::new(
+            "registration::visible_devices_are_of_whoever_set_them",
+            numbers::whoever_set_them,
+        )
+        .simulated(TWO),
     ]
 }
 

@@ -19,6 +19,8 @@ pub struct Names {
     uuids: [[u8; 16]; MAX_DEVICES],
     mig: u32,
     count: usize,
+    /// What the program's variable calls each; none for all: its place here.
+    numbers: Option<[u32; MAX_DEVICES]>,
 }
 
 impl Names {
@@ -39,12 +41,15 @@ impl Names {
             uuids: settings.devices,
             mig: settings.mig,
             count: settings.device_count,
+            numbers: None,
         };
         // A process that outlived its job is a client of the default one, which has every device: what the job had
         // still bounds it, because the environment may only lower.
         let outlived = |job: &Job| job.is_default && settings.device_count > 0;
         if let Some(job) = state.job().filter(|job| !outlived(job)) {
             (names.count, names.mig) = (0, 0);
+            // What came by `run` had the variable taken away: what it has was set inside.
+            let mut numbers = (!settings.has_token).then_some([u32::MAX; MAX_DEVICES]);
             for (slot, device) in job.devices().iter().enumerate() {
                 // The driver ends a list at a device that it cannot open.
                 let Some(to) = names.uuids.get_mut(names.count).filter(|_| job.is_open(slot)) else {
@@ -52,10 +57,31 @@ impl Names {
                 };
                 *to = device.uuid();
                 names.mig |= u32::from(device.is_mig()) << (names.count & 31);
+                if let Some(place) = numbers.as_mut().and_then(|numbers| numbers.get_mut(names.count)) {
+                    *place = device.number().unwrap_or(u32::MAX);
+                }
                 names.count += 1;
             }
+            let is_numbered = |numbers: &[u32; MAX_DEVICES]| numbers.iter().any(|number| *number != u32::MAX);
+            names.numbers = numbers.filter(is_numbered);
         }
         (names.count > 0).then_some(names)
+    }
+
+    /// Does the program's variable count the machine's devices, of which the job has some?
+    pub fn are_of_machine(&self) -> bool {
+        self.numbers.is_some()
+    }
+
+    /// The device that the program's variable calls so.
+    pub fn numbered(&self, number: u64) -> Option<usize> {
+        match &self.numbers {
+            None => usize::try_from(number).ok(),
+            Some(numbers) => numbers
+                .iter()
+                .take(self.count)
+                .position(|one| u64::from(*one) == number),
+        }
     }
 
     /// Adds one device's name to a list. `false`: there is no such device.

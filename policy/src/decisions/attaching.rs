@@ -8,7 +8,7 @@ use partage_protocol::message::{
     VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT,
     WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
-use partage_protocol::page::{DEVICE_IS_MIG, DeviceInfo};
+use partage_protocol::page::{DEVICE_IS_MIG, DEVICE_NUMBER_SHIFT, DeviceInfo};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
@@ -127,7 +127,10 @@ impl Policy {
             let seen = self.devices.get(&place.device).map(|device| &device.seen);
             flags |= u32::from(seen.is_none_or(|seen| seen.is_among(nodes))) << (WELCOME_OPEN_SHIFT + slot as u32);
         }
-        let devices = self.devices_of(job);
+        let mut devices = self.devices_of(job);
+        if record.default_scope.is_some() || record.registration.is_some() {
+            self.number(&mut devices, nodes);
+        }
         self.command(
             Action::Welcome {
                 client,
@@ -137,6 +140,26 @@ impl Policy {
             },
             "the client belongs to the job",
         );
+    }
+
+    /// Says which number each device has for a process that came without `run` and can open these nodes: whoever set
+    /// its `CUDA_VISIBLE_DEVICES` counted the GPUs that are there, and knew of no job.
+    fn number(&self, devices: &mut [DeviceInfo], nodes: u32) {
+        let mut there: Vec<(u32, DeviceUuid)> = self
+            .devices
+            .values()
+            .filter(|device| device.seen.is_among(nodes))
+            .map(|device| (device.seen.index, device.seen.uuid))
+            .collect();
+        there.sort_unstable();
+        for device in devices {
+            let place = there.iter().position(|(_, uuid)| uuid.bytes == device.uuid);
+            let number = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0);
+            *device = DeviceInfo {
+                flags: device.flags | u32::from(number) << DEVICE_NUMBER_SHIFT,
+                ..*device
+            };
+        }
     }
 
     /// A job's devices as its clients are told, slot 0 first.

@@ -62,6 +62,11 @@ pub struct BrokerHead {
 
 /// The device of a slot is a MIG instance: its UUID is written `MIG-…`.
 pub const DEVICE_IS_MIG: u32 = 1;
+/// From this bit of a device's flags on, a byte: its number among the GPUs that the client can open, plus one. That is
+/// what `CUDA_VISIBLE_DEVICES` means where nobody but the host's user, or its manager of jobs, can have set it. 0: the
+/// variable means places among the job's devices.
+pub const DEVICE_NUMBER_SHIFT: u32 = 8;
+const DEVICE_NUMBER: u32 = 0xff << DEVICE_NUMBER_SHIFT;
 
 /// One device of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +75,7 @@ pub struct DeviceInfo {
     pub uuid: [u8; 16],
     /// `nvidia-smi`'s index (PCI order) on this machine, or [`NO_INDEX`].
     pub index: u32,
-    /// [`DEVICE_IS_MIG`].
+    /// [`DEVICE_IS_MIG`], and the number at [`DEVICE_NUMBER_SHIFT`].
     pub flags: u32,
     /// The device's whole memory in bytes.
     pub total: u64,
@@ -138,7 +143,15 @@ impl GrantLine {
         self.device_flags.load(Ordering::Relaxed) & DEVICE_IS_MIG != 0
     }
 
-    /// Says which device the slot has; answers whether it had another one before.
+    /// What `CUDA_VISIBLE_DEVICES` calls the slot's device. `None`: its place among the job's devices.
+    #[must_use]
+    pub fn number(&self) -> Option<u32> {
+        let number = (self.device_flags.load(Ordering::Relaxed) & DEVICE_NUMBER) >> DEVICE_NUMBER_SHIFT;
+        number.checked_sub(1)
+    }
+
+    /// Says which device the slot has; it keeps the number under which the client came to know it. Answers whether it
+    /// had another one before.
     pub fn show_device(&self, device: &DeviceInfo) -> bool {
         let before = self.uuid();
         let (first, second) = device.uuid.split_at(8);
@@ -147,7 +160,11 @@ impl GrantLine {
         }
         self.total.store(device.total, Ordering::Relaxed);
         self.index.store(device.index, Ordering::Relaxed);
-        self.device_flags.store(device.flags, Ordering::Relaxed);
+        let known = match device.flags & DEVICE_NUMBER {
+            0 => self.device_flags.load(Ordering::Relaxed) & DEVICE_NUMBER,
+            _ => 0,
+        };
+        self.device_flags.store(device.flags | known, Ordering::Relaxed);
         before != device.uuid && before != [0; 16]
     }
 }
