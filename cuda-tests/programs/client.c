@@ -231,6 +231,8 @@ static void print_uuid(const unsigned char *u) {
 #include "client_gate.h"
 #include "client_ties.h"
 
+static void end_main_thread(void);
+
 static int command(char *line) {
   char *save = NULL, *verb = strtok_r(line, " \n", &save);
   if (!verb || verb[0] == '#') return 0;
@@ -396,6 +398,8 @@ static int command(char *line) {
     printf("pid %d\n", getpid());
   } else if (!strcmp(verb, "exec")) {
     printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
+  } else if (!strcmp(verb, "endmain")) {
+    end_main_thread();
   } else if (!strcmp(verb, "exit")) {
     fflush(stdout); _exit(x);
   } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c) && !code_command(verb, a, b, c) &&
@@ -406,12 +410,31 @@ static int command(char *line) {
   return 0;
 }
 
+static void obey(void) {
+  char line[4096];
+  while (fgets(line, sizeof line, stdin)) command(line);
+}
+
+// The rest of the input is another thread's. The main thread ends once that one has answered, and `/proc` then shows a
+// zombie.
+static void *go_on(void *context) {
+  cu.cuCtxSetCurrent(context);
+  obey();
+  exit(0);
+}
+
+static void end_main_thread(void) {
+  CUcontext context = NULL; cu.cuCtxGetCurrent(&context);
+  pthread_t thread; if (pthread_create(&thread, NULL, go_on, context)) die("pthread_create");
+  printf("endmain\n"); fflush(stdout);
+  pthread_exit(NULL);
+}
+
 int main(int argc, char **argv) {
   const char *via = argc > 1 ? argv[1] : "dlopen";
   reach_driver(via);
   // Unbuffered: after `fork` both processes read on where the other stopped, as a shell script would.
   setvbuf(stdin, NULL, _IONBF, 0);
-  char line[4096];
-  while (fgets(line, sizeof line, stdin)) command(line);
+  obey();
   return 0;
 }

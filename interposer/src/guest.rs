@@ -8,6 +8,7 @@ pub mod errno;
 pub mod inherited;
 pub mod linker;
 pub mod lock;
+pub mod mappings;
 mod panic;
 pub mod sys;
 pub mod text;

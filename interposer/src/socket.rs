@@ -77,7 +77,7 @@ fn connect_to(fd: c_int, folder: &[u8]) -> isize {
         return folder;
     }
     path.clear();
-    path.push("/proc/self/fd/").push_number(folder as u64).push(LEAF);
+    path.push("/proc/thread-self/fd/").push_number(folder as u64).push(LEAF);
     let result = sys::connect(fd, path.as_bytes());
     sys::close(folder as c_int);
     result

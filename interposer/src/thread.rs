@@ -156,10 +156,10 @@ unsafe extern "C" fn count_loads(info: *mut libc::dl_phdr_info, _size: usize, co
     1
 }
 
-/// The first mapping of a `libcuda.so` that is neither of ours, from /proc/self/maps: the linker's own list ends at the
+/// The first mapping of a `libcuda.so` that is neither of ours, from the kernel: the linker's own list ends at the
 /// border of a namespace.
 fn foreign_driver() -> Option<u64> {
-    let file = c_int::try_from(sys::open(c"/proc/self/maps", libc::O_RDONLY, 0))
+    let file = c_int::try_from(sys::open_own(c"maps", libc::O_RDONLY))
         .ok()
         .filter(|fd| *fd >= 0)?;
     let mut buffer = [0_u8; 8192];

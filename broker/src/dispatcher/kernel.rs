@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicU32;
 
 use nix::sys::time::TimeValLike;
 
+use crate::host::tasks;
+
 /// The kernel, or a test's.
 pub trait Kernel {
     /// A full barrier on every processor that runs a process registered for it. `false`: there is none.
@@ -66,7 +68,7 @@ impl Kernel for Linux {
     }
 
     fn is_stopped(&self, pid: u32) -> bool {
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        let Ok(text) = std::fs::read_to_string(tasks::folder(pid).join("stat")) else {
             return false;
         };
         // The name before it may hold anything but is followed by the last closing bracket.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use partage_policy::HostRoom;
 
+use super::tasks;
+
 /// A v1 limit that is none (`PAGE_COUNTER_MAX` in bytes, for pages of 4 KiB) begins here.
 const NO_LIMIT: u64 = 1 << 62;
 
@@ -17,7 +19,7 @@ pub fn room(pid: u32) -> HostRoom {
 fn room_below(proc: &Path, cgroups: &Path, pid: u32) -> HostRoom {
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let available = available(&read(proc.join("meminfo"))).unwrap_or(u64::MAX);
-    let of_process = read(proc.join(pid.to_string()).join("cgroup"));
+    let of_process = read(tasks::folder_below(proc, pid).join("cgroup"));
     HostRoom {
         available,
         cgroup: tightest(cgroups, &of_process),

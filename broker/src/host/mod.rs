@@ -11,6 +11,7 @@ pub mod inherited;
 pub mod nvml;
 pub mod pidfd;
 pub mod proc;
+pub mod tasks;
 pub mod terminal;
 pub mod user_database;
 pub mod user_namespaces;

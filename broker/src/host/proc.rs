@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use partage_policy::{Cgroup, Process};
 use partage_protocol::private_broker;
 
-use super::{cgroups, user_namespaces};
-
-/// `PF_EXITING` in the kernel's task flags: the process is on its way out and cannot come back.
-const PF_EXITING: u64 = 0x4;
+use super::{cgroups, tasks, user_namespaces};
 
 /// The parts of `/proc/PID/stat` that decide something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub struct Stat {
     pub id: Process,
     /// Its parent's number.
     pub parent: u32,
-    /// It has ended, or is ending.
+    /// It has ended, or is ending. One whose first thread has ended lives as long as another of its threads.
     pub is_exiting: bool,
     /// A signal stopped it.
     pub is_stopped: bool,
@@ -81,7 +78,7 @@ pub fn inner_number(pid: u32) -> Option<u32> {
 /// A process's pid namespace, as the kernel names it.
 #[must_use]
 pub fn namespace(pid: u32) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+    std::fs::read_link(tasks::folder(pid).join("ns/pid")).ok()
 }
 
 /// The number here of the process that another one knows by a number of its own pid namespace. `None`: they share this
@@ -98,9 +95,9 @@ pub fn outer_number(inner: u32, of: u32, processes: &dyn Processes) -> Option<u3
 #[must_use]
 pub fn shares_namespaces(pid: u32) -> bool {
     ["mnt", "pid", "user"].iter().all(|kind| {
-        let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
-        let own = of("self");
-        own.is_some() && own == of(&pid.to_string())
+        let of = |process: &Path| std::fs::read_link(process.join("ns").join(kind)).ok();
+        let own = of(Path::new("/proc/self"));
+        own.is_some() && own == of(&tasks::folder(pid))
     })
 }
 
@@ -133,7 +130,7 @@ fn inner(status: &str, line: &str) -> Option<u32> {
 /// The file of a process's namespace (`pid`, `mnt`) that is not this process's too.
 #[must_use]
 pub fn foreign_namespace(pid: u32, kind: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(format!("/proc/{pid}/ns/{kind}"));
+    let path = tasks::folder(pid).join("ns").join(kind);
     let own = std::fs::read_link(format!("/proc/self/ns/{kind}")).ok();
     std::fs::read_link(&path)
         .ok()
@@ -174,7 +171,7 @@ const LOST_ITS_NAME: &str = "a file under a name that was removed while it has a
 /// [`SHARED_MEMORY`] as a process has it: a restored job has its own.
 #[must_use]
 pub fn shared_memory_of(pid: u32) -> PathBuf {
-    format!("/proc/{pid}/root{SHARED_MEMORY}").into()
+    tasks::folder(pid).join("root").join(&SHARED_MEMORY[1..])
 }
 
 fn has_lost_its_name(pid: u32, entry: &Path, link: &str) -> bool {
@@ -190,7 +187,13 @@ pub struct Proc;
 
 impl Processes for Proc {
     fn stat(&self, pid: u32) -> Option<Stat> {
-        parse_stat(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        let of = |folder: &Path| parse_stat(pid, &std::fs::read_to_string(folder.join("stat")).ok()?);
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let first = of(&process)?;
+        let other = first.is_exiting.then(|| tasks::living_thread(&process)).flatten();
+        // A thread has a start time of its own.
+        let other = other.and_then(|thread| of(&thread)).filter(|other| !other.is_exiting);
+        Some(other.map_or(first, |other| Stat { id: first.id, ..other }))
     }
 
     fn uid(&self, pid: u32) -> Option<u32> {
@@ -206,7 +209,7 @@ impl Processes for Proc {
 
     fn program(&self, pid: u32) -> Option<String> {
         // A link, which the kernel answers without the process's memory lock (`get_task_exe_file`).
-        let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let path = std::fs::read_link(tasks::folder(pid).join("exe")).ok()?;
         let name = path.file_name()?.to_string_lossy().into_owned();
         // A file that was removed since, as the kernel marks it.
         Some(name.strip_suffix(" (deleted)").map_or(name.clone(), str::to_owned))
@@ -223,11 +226,11 @@ impl Processes for Proc {
     }
 
     fn cgroup(&self, pid: u32) -> Option<String> {
-        parse_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+        parse_cgroup(&std::fs::read_to_string(tasks::folder(pid).join("cgroup")).ok()?)
     }
 
     fn cgroups(&self, pid: u32) -> Vec<Cgroup> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+        let text = std::fs::read_to_string(tasks::folder(pid).join("cgroup"));
         text.map_or_else(|_| Vec::new(), |text| cgroups::parse(&text))
     }
 
@@ -236,7 +239,7 @@ impl Processes for Proc {
     }
 
     fn has_file(&self, pid: u32, path: &str) -> bool {
-        let its = std::fs::symlink_metadata(format!("/proc/{pid}/root{path}"));
+        let its = std::fs::symlink_metadata(tasks::folder(pid).join("root").join(path.trim_start_matches('/')));
         let is_missing = its.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         !is_missing || std::fs::symlink_metadata(path).is_err()
     }
@@ -352,7 +355,7 @@ fn parse_stat(pid: u32, text: &str) -> Option<Stat> {
     Some(Stat {
         id: Process { pid, start: field(22)? },
         parent: u32::try_from(field(4)?).ok()?,
-        is_exiting: matches!(state, b'Z' | b'X') || field(9)? & PF_EXITING != 0,
+        is_exiting: tasks::is_exiting(text),
         is_stopped: state == b'T',
         image: image(field(26).unwrap_or(0), field(28).unwrap_or(0)),
         terminal: field(7).unwrap_or(0),

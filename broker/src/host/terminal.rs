@@ -4,6 +4,9 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use super::tasks;
 
 const FLAGS: libc::c_int = libc::O_WRONLY | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW;
 
@@ -14,7 +17,7 @@ pub fn of(pid: u32, number: u64) -> Option<File> {
     let root = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-        .open(format!("/proc/{pid}/root"))
+        .open(tasks::folder(pid).join("root"))
         .ok()?;
     match open_below(&root, path.trim_start_matches('/')) {
         Ok(terminal) => Some(terminal),
@@ -34,9 +37,9 @@ pub fn here(number: u64) -> Option<File> {
 /// Are a process's terminals those that this process sees? Only then its number may be remembered without it.
 #[must_use]
 pub fn is_shared(pid: u32) -> bool {
-    let device = |path: String| std::fs::metadata(path).ok().map(|facts| (facts.dev(), facts.ino()));
-    let own = device("/dev/pts/ptmx".to_owned());
-    own.is_some() && device(format!("/proc/{pid}/root/dev/pts/ptmx")) == own
+    let device = |path: PathBuf| std::fs::metadata(path).ok().map(|facts| (facts.dev(), facts.ino()));
+    let own = device("/dev/pts/ptmx".into());
+    own.is_some() && device(tasks::folder(pid).join("root/dev/pts/ptmx")) == own
 }
 
 /// # Errors

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 
+use super::tasks;
+
 const NS_GET_PARENT: libc::c_ulong = 0xB702;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xB704;
 
@@ -18,7 +20,7 @@ pub fn is_in_one_of(pid: u32, uid: u32) -> bool {
     let Ok(own) = std::fs::metadata("/proc/self/ns/user") else {
         return false;
     };
-    let mut next = File::open(format!("/proc/{pid}/ns/user")).ok();
+    let mut next = File::open(tasks::folder(pid).join("ns/user")).ok();
     for _ in 0..DEEPEST {
         let Some(namespace) = next else { return false };
         let is_own = namespace

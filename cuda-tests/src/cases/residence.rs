@@ -14,6 +14,7 @@ mod again;
 mod drained;
 mod faults;
 mod kills;
+mod main_thread;
 mod mapped;
 mod moved;
 mod of_three;
@@ -56,6 +57,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
     ];
     cases.extend(faults::cases());
+    cases.extend(main_thread::cases());
     cases.extend(mapped::cases());
     cases.extend(moved::cases());
     cases.extend(drained::cases());

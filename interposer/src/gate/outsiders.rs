@@ -18,7 +18,7 @@ use super::early;
 use super::own_slot;
 use super::process::{self, Gates};
 use crate::guard;
-use crate::guest::sys;
+use crate::guest::{mappings, sys};
 use crate::state::State;
 
 /// Is the hold of this process closed?
@@ -89,7 +89,7 @@ fn is_outside(thread: u32, place: &ThreadSlot) -> bool {
     // Outside of hooks the word is no address.
     match guard::frame_in(now) {
         None => true,
-        Some(frame) => end > frame && sys::is_one_mapping(frame, end),
+        Some(frame) => end > frame && mappings::is_one_mapping(frame, end),
     }
 }
 
@@ -98,7 +98,7 @@ fn word_at(address: u64) -> Option<u64> {
     if address == 0 {
         return None;
     }
-    let fd = c_int::try_from(sys::open(c"/proc/self/mem", libc::O_RDONLY | libc::O_CLOEXEC, 0)).ok()?;
+    let fd = c_int::try_from(sys::open_own(c"mem", libc::O_RDONLY)).ok()?;
     if fd < 0 {
         return None;
     }

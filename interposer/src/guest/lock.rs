@@ -19,8 +19,8 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::guard;
-use crate::guest::sys;
 use crate::guest::wiped::Wiped;
+use crate::guest::{mappings, sys};
 
 const WAITED_FOR: u64 = 1;
 const TURN: u64 = 2;
@@ -149,7 +149,7 @@ impl Lock {
         }
         !sys::has_thread(holder)
             || frame != 0
-                && sys::stack_pointer_of(holder).is_some_and(|end| end > frame && sys::is_one_mapping(frame, end))
+                && sys::stack_pointer_of(holder).is_some_and(|end| end > frame && mappings::is_one_mapping(frame, end))
     }
 
     /// What waiters sleep on.

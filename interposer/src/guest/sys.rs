@@ -91,6 +91,20 @@ pub fn open(path: &CStr, flags: c_int, mode: u32) -> isize {
     call!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, mode)
 }
 
+/// Opens a file that shows this process. `/proc/self` is the first thread, and shows nothing once that one has ended;
+/// `/proc/thread-self` shows the same process by this thread, from Linux 3.17 on.
+pub fn open_own(file: &CStr, flags: c_int) -> isize {
+    let of = |folder: &str| {
+        let mut path = Text::<64>::new();
+        path.push(folder).push(file.to_bytes());
+        open(path.as_c_str(), flags, 0)
+    };
+    match of("/proc/thread-self/") {
+        fd if fd >= 0 => fd,
+        _ => of("/proc/self/"),
+    }
+}
+
 /// Maps memory or a file. Answers `None` when the kernel refuses.
 pub fn map(length: usize, protection: c_int, flags: c_int, fd: c_int) -> Option<*mut c_void> {
     let address = call!(SYS_mmap, 0, length, protection, flags, fd, 0);
@@ -148,7 +162,7 @@ pub fn now_ns() -> u64 {
 /// the kernel has no such namespaces or does not say.
 pub fn clock_offset_ns() -> i64 {
     let inode = |path| {
-        let fd = c_int::try_from(open(path, libc::O_RDONLY, 0))
+        let fd = c_int::try_from(open_own(path, libc::O_RDONLY))
             .ok()
             .filter(|fd| *fd >= 0)?;
         let inode = identity(fd);
@@ -156,7 +170,7 @@ pub fn clock_offset_ns() -> i64 {
         inode
     };
     // The offsets are those of the children, which may be born into another namespace.
-    if inode(c"/proc/self/ns/time") != inode(c"/proc/self/ns/time_for_children") {
+    if inode(c"ns/time") != inode(c"ns/time_for_children") {
         return 0;
     }
     let Ok(fd) = c_int::try_from(open(c"/proc/self/timens_offsets", libc::O_RDONLY, 0)) else {
@@ -246,43 +260,6 @@ pub fn thread_time_ns(thread: u32) -> u64 {
     (time.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(time.tv_nsec as u64)
-}
-
-/// Do two addresses lie in one mapping? `false` too where the kernel does not say.
-pub fn is_one_mapping(one: usize, other: usize) -> bool {
-    let Ok(fd) = c_int::try_from(open(c"/proc/self/maps", libc::O_RDONLY, 0)) else {
-        return false;
-    };
-    if fd < 0 {
-        return false;
-    }
-    // `START-END ...`, a line for each mapping; only the two numbers matter.
-    let (mut start, mut number, mut is_in_range) = (0_usize, 0_usize, true);
-    let mut is_one = false;
-    let mut buffer = [0; 1024];
-    while let Some(part) = usize::try_from(read(fd, &mut buffer))
-        .ok()
-        .and_then(|length| buffer.get(..length))
-        && !part.is_empty()
-    {
-        for byte in part {
-            match byte {
-                b'\n' => (number, is_in_range) = (0, true),
-                b'-' if is_in_range => (start, number) = (number, 0),
-                b' ' if is_in_range => {
-                    let range = start..number;
-                    is_one |= range.contains(&one) && range.contains(&other);
-                    is_in_range = false;
-                }
-                digit if is_in_range => {
-                    number = number << 4 | text::hex_digit(*digit).map_or(0, usize::from);
-                }
-                _ => {}
-            }
-        }
-    }
-    close(fd);
-    is_one
 }
 
 /// The alternate stack of signals that this thread stands on. `None`: it stands on its own.

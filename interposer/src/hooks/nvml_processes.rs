@@ -359,7 +359,7 @@ impl Identity {
         if state.settings().has_token {
             return Self::Token(state.settings().token);
         }
-        Self::ControlGroup(control_group(c"/proc/self/cgroup"))
+        Self::ControlGroup(control_group(sys::open_own(c"cgroup", libc::O_RDONLY)))
     }
 
     fn is_shared_by(&self, pid: c_uint) -> bool {
@@ -371,19 +371,20 @@ impl Identity {
         match self {
             Self::Token(token) => {
                 path.push("/environ");
-                environment_has(path.as_c_str(), token)
+                environment_has(sys::open(path.as_c_str(), libc::O_RDONLY, 0), token)
             }
             Self::ControlGroup(own) => {
                 path.push("/cgroup");
-                !own.is_empty() && control_group(path.as_c_str()).as_bytes() == own.as_bytes()
+                !own.is_empty()
+                    && control_group(sys::open(path.as_c_str(), libc::O_RDONLY, 0)).as_bytes() == own.as_bytes()
             }
         }
     }
 }
 
-fn control_group(path: &core::ffi::CStr) -> Text<PATH_BYTES> {
+fn control_group(opened: isize) -> Text<PATH_BYTES> {
     let mut text = Text::new();
-    read_parts(path, |part| {
+    read_parts(opened, |part| {
         text.push(part);
         true
     });
@@ -391,14 +392,14 @@ fn control_group(path: &core::ffi::CStr) -> Text<PATH_BYTES> {
 }
 
 /// Does the environment that a process was started with hold this token?
-fn environment_has(path: &core::ffi::CStr, token: &[u8; TOKEN_BYTES]) -> bool {
+fn environment_has(opened: isize, token: &[u8; TOKEN_BYTES]) -> bool {
     let mut wanted = Text::<{ 14 + 2 * TOKEN_BYTES + 1 }>::new();
     wanted.push(VARIABLE).push_hex(token);
     let wanted = wanted.as_bytes();
     // How much of the wanted entry the bytes so far match; `None` inside an entry that is another.
     let mut matched = Some(0);
     let mut found = false;
-    read_parts(path, |part| {
+    read_parts(opened, |part| {
         for byte in part {
             if *byte == 0 {
                 found |= matched == Some(wanted.len());
@@ -419,12 +420,9 @@ fn same(wanted: Option<&u8>, byte: u8) -> bool {
     })
 }
 
-/// Reads a file in parts until it ends or `take` has enough.
-fn read_parts(path: &core::ffi::CStr, mut take: impl FnMut(&[u8]) -> bool) {
-    let Some(fd) = i32::try_from(sys::open(path, libc::O_RDONLY, 0))
-        .ok()
-        .filter(|fd| *fd >= 0)
-    else {
+/// Reads a file just opened in parts until it ends or `take` has enough.
+fn read_parts(opened: isize, mut take: impl FnMut(&[u8]) -> bool) {
+    let Some(fd) = i32::try_from(opened).ok().filter(|fd| *fd >= 0) else {
         return;
     };
     let mut buffer = [0_u8; 4096];

@@ -303,7 +303,7 @@ fn open_own(path: &Text<PATH_BYTES>) -> Option<c_int> {
 fn this_process() -> Option<Process> {
     let stat = Stat::of(u64::from(sys::pid()))?;
     let mut namespace = 0;
-    let link = sys::open(c"/proc/self/ns/pid", libc::O_RDONLY, 0);
+    let link = sys::open_own(c"ns/pid", libc::O_RDONLY);
     if let Some(fd) = c_int::try_from(link).ok().filter(|fd| *fd >= 0) {
         namespace = sys::identity(fd).map_or(0, |(_, inode)| inode);
         sys::close(fd);

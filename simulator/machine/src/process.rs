@@ -14,7 +14,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::tickets;
@@ -66,10 +66,7 @@ pub struct ProcessId {
 impl ProcessId {
     /// The calling process, which holds no lock.
     pub fn current() -> Self {
-        let stat = fs::read("/proc/self/stat").ok();
-        let (id, _) = stat
-            .and_then(|stat| parse(std::process::id(), &stat))
-            .unwrap_or_default();
+        let (id, _) = read_below(Path::new("/proc/self"), std::process::id()).unwrap_or_default();
         Self {
             pid: std::process::id(),
             namespace: own_namespace(),
@@ -110,8 +107,8 @@ impl ProcessId {
         (self.namespace == here.namespace && self.is_alive()).then_some(self.pid)
     }
 
-    /// Whether this run still exists, as `/proc` says. A zombie has given everything back and does not; a zombie leader
-    /// whose other threads run on does. Precondition: it is of the calling process's PID namespace.
+    /// Whether this run still exists, as `/proc` says. A zombie has given everything back and does not.
+    /// Precondition: it is of the calling process's PID namespace.
     fn is_alive(&self) -> bool {
         let Some((now, state)) = read(self.pid) else {
             return false;
@@ -119,17 +116,17 @@ impl ProcessId {
         if self.start != 0 && now.start != self.start {
             return false;
         }
-        if matches!(state, 'Z' | 'X') {
-            return has_other_threads(self.pid);
+        if has_ended(state) {
+            return false;
         }
         // 0: we may not look. Then only the end of the process counts.
         now.stack == 0 || self.stack == 0 || now.stack == self.stack
     }
 }
 
-/// The PID namespace of the calling process: the inode of `/proc/self/ns/pid`; 0 where the kernel does not say.
+/// The PID namespace of the calling process: the inode of `/proc/thread-self/ns/pid`; 0 where the kernel does not say.
 pub fn own_namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+    fs::metadata("/proc/thread-self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// Whether a process of the own PID namespace was stopped by a signal (and not by a debugger).
@@ -166,7 +163,7 @@ pub fn number_of_thread(namespace: u64, number: u32) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     for pid in pids {
-        if fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |found| found.ino()) != namespace {
+        if fs::metadata(folder(pid).join("ns/pid")).map_or(0, |found| found.ino()) != namespace {
             continue;
         }
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
@@ -183,8 +180,42 @@ pub fn number_of_thread(namespace: u64, number: u32) -> Option<u32> {
     None
 }
 
+/// The folder of `/proc` that shows a process of the own PID namespace: of its first thread, or of a living one where
+/// the first has ended.
+pub fn folder(pid: u32) -> PathBuf {
+    let first = PathBuf::from(format!("/proc/{pid}"));
+    let has_ended = of_task(&first, pid).is_some_and(|(_, state)| has_ended(state));
+    let living = has_ended.then(|| living_thread(&first)).flatten();
+    living.unwrap_or(first)
+}
+
 fn read(pid: u32) -> Option<(ProcessId, char)> {
-    parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
+    read_below(Path::new(&format!("/proc/{pid}")), pid)
+}
+
+/// A process lives while one of its threads does: where the first has ended, another one's state and stack count.
+fn read_below(process: &Path, pid: u32) -> Option<(ProcessId, char)> {
+    let (id, state) = of_task(process, pid)?;
+    let living = has_ended(state).then(|| living_thread(process)).flatten();
+    match living.and_then(|thread| of_task(&thread, pid)) {
+        Some((thread, state)) => Some((
+            ProcessId {
+                start: id.start,
+                ..thread
+            },
+            state,
+        )),
+        None => Some((id, state)),
+    }
+}
+
+/// What the folder of a task says.
+fn of_task(folder: &Path, pid: u32) -> Option<(ProcessId, char)> {
+    parse(pid, &fs::read(folder.join("stat")).ok()?)
+}
+
+fn has_ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
 }
 
 fn parse(pid: u32, stat: &[u8]) -> Option<(ProcessId, char)> {
@@ -204,13 +235,11 @@ fn parse(pid: u32, stat: &[u8]) -> Option<(ProcessId, char)> {
     Some((id, state))
 }
 
-fn has_other_threads(pid: u32) -> bool {
-    fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| {
-        tasks.flatten().any(|task| {
-            let name = task.file_name();
-            name.to_str().is_some_and(|name| name != pid.to_string())
-        })
-    })
+/// The folder of a thread that lives, of a process whose first thread has ended.
+fn living_thread(process: &Path) -> Option<PathBuf> {
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let mut threads = threads.map(|thread| thread.path());
+    threads.find(|thread| of_task(thread, 0).is_some_and(|(_, state)| !has_ended(state)))
 }
 
 #[cfg(test)]

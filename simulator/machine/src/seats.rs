@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::process::ProcessId;
+use crate::process::{self, ProcessId};
 use crate::ranges::{MAX_SEATS, Ranges};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 use crate::tickets;
@@ -194,7 +194,7 @@ pub fn resident(shared: &Shared<Seats>) -> u64 {
         }
         // The program may have closed the descriptor and reused its number: then the inode differs.
         let inode = seat.backing_inode[device].load(Ordering::Relaxed);
-        match std::fs::metadata(format!("/proc/{pid}/fd/{}", fd - 1)) {
+        match std::fs::metadata(process::folder(pid).join("fd").join((fd - 1).to_string())) {
             Ok(file) if std::os::unix::fs::MetadataExt::ino(&file) == inode => {
                 std::os::unix::fs::MetadataExt::blocks(&file) * 512
             }

@@ -22,6 +22,7 @@ use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::host::proc::{self, with_descendants};
+use crate::host::tasks;
 use crate::kind::Kind;
 use crate::snapshot::dump::{Desk, Standing};
 use crate::snapshot::order::{DumpOrder, DumpOutcome};
@@ -167,6 +168,12 @@ impl StateDriver {
                 return Err(format!(
                     "pid {pid} of {job} is in a session that began outside its pid namespace, which CRIU cannot save: \
                      {remedy}"
+                ));
+            }
+            if tasks::has_lost_its_first(pid) {
+                return Err(format!(
+                    "pid {pid} of {job} lives on in other threads after its main thread has ended, which CRIU cannot \
+                     save: suspend and migrate work"
                 ));
             }
             if let Some(what) = proc::undumpable(pid) {

@@ -45,7 +45,7 @@ pub fn uuids(rig: &Rig) -> [String; 2] {
 }
 
 /// On which GPU `ps` has a job, and which its program sees: by the driver and by NVML.
-fn is_on(rig: &Rig, client: &mut Client, name: &str, gpu: usize) {
+pub fn is_on(rig: &Rig, client: &mut Client, name: &str, gpu: usize) {
     let uuid = uuids(rig)[gpu].clone();
     let jobs = rig.jobs();
     let job = jobs.iter().find(|job| job["name"] == name).expect("it is listed");

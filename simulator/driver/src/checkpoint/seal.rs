@@ -56,7 +56,7 @@ impl Seal {
         let Some(fd) = self.descriptor.take() else { return };
         // The program may have closed it, and have a file of its own under the number. All files of this kind, and of
         // others, have one inode, so what it is called has to tell.
-        let is_ours = read_link(format!("/proc/self/fd/{fd}"));
+        let is_ours = read_link(format!("/proc/thread-self/fd/{fd}"));
         if is_ours.is_ok_and(|name| name.to_string_lossy().contains("landlock")) {
             // SAFETY: ours, and not used after this.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });

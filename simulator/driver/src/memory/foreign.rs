@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 
 use partage_abi::types::{CuDevice, CuResult};
+use partage_machine::process;
 use partage_machine::ranges::RangeId;
 
 use super::shared::Hold;
@@ -151,7 +152,7 @@ impl Origin {
             true => std::process::id(),
             false => driver.machine().holder(self.ticket)?,
         };
-        let path = format!("/proc/{pid}/fd/{}", self.fd);
+        let path = process::folder(pid).join("fd").join(self.fd.to_string());
         let file = File::options().read(true).write(true).open(path).ok()?;
         (file.metadata().ok()?.ino() == self.inode).then_some(file)
     }

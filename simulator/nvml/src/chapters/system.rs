@@ -2,6 +2,7 @@
 //! The library itself and the system: initialisation, error texts, versions, names of processes.
 
 use partage_abi::nvml::*;
+use partage_machine::process;
 
 use crate::state::{code, initialise, nvml, shut_down, store, store_text};
 
@@ -56,7 +57,7 @@ pub fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) 
         if name.is_null() || length == 0 {
             return Err(NvmlReturn::INVALID_ARGUMENT);
         }
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| NvmlReturn::NOT_FOUND)?;
+        let command = std::fs::read(process::folder(pid).join("cmdline")).map_err(|_| NvmlReturn::NOT_FOUND)?;
         let program = command.split(|&byte| byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(program);
         // A longer name is cut, as the real library does.
