@@ -71,7 +71,8 @@ pub use registration::{Ceiling, Cgroup, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
-    ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, obstacles, stages,
+    ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, driver_answered, obstacles,
+    stages,
 };
 pub use rules::{
     Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Per, Preset,

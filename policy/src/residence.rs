@@ -50,4 +50,4 @@ pub use place::{Place, ProcessState, Target};
 pub use stage::{Plan, Stage, stages};
 pub use state::{Residence, Turn};
 pub use step::{Answer, Step};
-pub use trouble::Trouble;
+pub use trouble::{Trouble, driver_answered};

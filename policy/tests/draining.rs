@@ -5,7 +5,7 @@ use partage_policy::{DrainMark, Emptying, Event, Mark, Next, Place, Residence, S
 use partage_protocol::admin::RunRequest;
 use partage_protocol::units::{GIB, JobId};
 
-use crate::host::{Host, mem, uuid};
+use crate::host::{Host, broker_view, mem, uuid};
 
 fn on(gpu: &str, amount: &str) -> RunRequest {
     RunRequest {
@@ -74,8 +74,39 @@ fn its_jobs_go_where_there_is_room_the_emptiest_first() {
     drain(&mut host, 3, true);
     assert_eq!(
         place(&host),
-        Err("no other GPU here is like GPU 0 and takes jobs".to_owned())
+        Err("GPU 1 is drained too; GPU 2 is drained too".to_owned())
     );
+}
+
+/// What a job has already is the reason, and not what its other devices are.
+#[test]
+fn a_job_that_has_every_other_gpu_is_told_so() {
+    let mut host = Host::new(&[8, 8, 4]);
+    let (both, _) = host.admitted(1, on("0,1", "2g"));
+    let (small, _) = host.admitted(1, on("2", "2g"));
+    let why = |job, from| {
+        let found = host.policy.place_to_move(job, uuid(from), &host.board);
+        found.expect_err("there is none").message
+    };
+    assert_eq!(why(both, 1), format!("{both} has GPU 1 already"));
+    assert_eq!(why(small, 3), "no other GPU here is like GPU 2");
+}
+
+#[test]
+fn a_drained_device_says_so_in_its_state() {
+    let mut host = Host::new(&[8, 8]);
+    let state = |host: &Host| {
+        let status = host.policy.status(broker_view(), host.now_ns, &host.board);
+        status.devices[0].state.clone()
+    };
+    let (_, first) = host.admitted(1, on("0", "2g"));
+    assert_eq!(state(&host), "ok");
+    drain(&mut host, 1, true);
+    assert_eq!(state(&host), "draining");
+    host.step(Event::ProcessGone(first));
+    assert_eq!(state(&host), "drained");
+    drain(&mut host, 1, false);
+    assert_eq!(state(&host), "ok");
 }
 
 #[test]

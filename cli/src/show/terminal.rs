@@ -95,7 +95,7 @@ impl Style {
     pub fn state(&self, word: &str) -> String {
         let code = match word.split(':').next().unwrap_or(word) {
             "ok" | "running" | "attached" => "32",
-            "waiting" | "warn" | "away" | "adopting" | "over limit" => "33",
+            "waiting" | "warn" | "away" | "adopting" | "over limit" | "draining" | "drained" => "33",
             "fail" | "lost" | "dying" | "no driver" | "driver mismatch" => "31",
             _ => return self.text(word),
         };

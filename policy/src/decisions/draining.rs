@@ -106,6 +106,21 @@ impl Policy {
         self.jobs.values().filter(is_there).map(Job::id).collect()
     }
 
+    /// What keeps a job off a device whoever has room there.
+    fn bars_move(&self, id: JobId, device: &Device) -> Option<String> {
+        let (seen, gpu) = (&device.seen, self.gpu(device.seen.uuid));
+        if self.jobs.get(&id).is_some_and(|job| job.slot_of(seen.uuid).is_some()) {
+            return Some(format!("{id} has {gpu} already"));
+        }
+        if seen.uuid.is_mig {
+            return Some(format!("{gpu} is a MIG instance, which takes no job from another GPU"));
+        }
+        if device.state == DeviceState::Lost {
+            return Some(format!("{gpu} is lost: {}", device.why));
+        }
+        self.is_drained(seen.uuid).then(|| format!("{gpu} is drained too"))
+    }
+
     /// Where a job on a device is to go: of the devices that are like it and have room the one with the least of its
     /// memory committed.
     ///
@@ -116,11 +131,12 @@ impl Policy {
         let is_like = |device: &&Device| {
             let seen = &device.seen;
             let is_same = own.is_some_and(|own| own.model == seen.model && own.total_bytes == seen.total_bytes);
-            let is_free = seen.uuid != from && !seen.uuid.is_mig && device.state != DeviceState::Lost;
-            let is_own = self.jobs.get(&id).is_some_and(|job| job.slot_of(seen.uuid).is_some());
-            is_same && is_free && !is_own && !self.is_drained(seen.uuid)
+            is_same && seen.uuid != from
         };
-        let mut like: Vec<&Device> = self.devices.values().filter(is_like).collect();
+        let like = self.devices.values().filter(is_like);
+        let (mut barred, mut like): (Vec<&Device>, Vec<&Device>) =
+            like.partition(|device| self.bars_move(id, device).is_some());
+        barred.sort_by_key(|device| device.seen.index);
         let committed = |device: &Device| {
             let account = self.account(device.seen.uuid, machine);
             account.map_or(u64::MAX, |account| {
@@ -138,9 +154,10 @@ impl Policy {
                 },
             }
         }
+        why.extend(barred.into_iter().filter_map(|device| self.bars_move(id, device)));
         why.truncate(NAMED);
         let why = match why.is_empty() {
-            true => format!("no other GPU here is like {} and takes jobs", self.gpu(from)),
+            true => format!("no other GPU here is like {}", self.gpu(from)),
             false => why.join("; "),
         };
         let hint = "once there is room: partage drain again".to_owned();

@@ -102,7 +102,56 @@ fn refusal(code: i32, stage: Option<Stage>, out: &mut fmt::Formatter<'_>) -> fmt
         (code::INVALID_VALUE, Some(Stage::Restore)) => "the driver refuses this exchange of devices",
         (code::OPERATING_SYSTEM, _) => "the driver reaches no such process",
         (code::ILLEGAL_STATE, _) => "another program changed its state meanwhile",
-        _ => return write!(out, "the answer was {code}"),
+        _ => return out.write_str(&driver_answered(code)),
     };
     write!(out, "{meaning} ({code})")
+}
+
+/// A code of the driver (`CUresult`) with its name, and what it means of a process or a device that is asked about.
+#[must_use]
+pub fn driver_answered(code: i32) -> String {
+    let (name, meaning) = match code {
+        code::INVALID_VALUE => ("INVALID_VALUE", "it does not take these arguments"),
+        code::OUT_OF_MEMORY => ("OUT_OF_MEMORY", "there is not enough memory"),
+        code::NOT_INITIALIZED => ("NOT_INITIALIZED", "there is no CUDA in it"),
+        34 => ("STUB_LIBRARY", "it is no driver, but a stub"),
+        100 => ("NO_DEVICE", "it finds no GPU"),
+        101 => ("INVALID_DEVICE", "there is no such GPU"),
+        201 => ("INVALID_CONTEXT", "the context is not usable"),
+        code::OPERATING_SYSTEM => (
+            "OPERATING_SYSTEM",
+            "it does not reach the process, which has ended or may not be opened from here",
+        ),
+        code::ILLEGAL_STATE => ("ILLEGAL_STATE", "the process is in another state than the call needs"),
+        code::NOT_READY => ("NOT_READY", "work on the GPU did not end in time"),
+        719 => ("LAUNCH_FAILED", "a kernel of it failed, and its context is lost"),
+        code::NOT_SUPPORTED => ("NOT_SUPPORTED", "this driver or GPU cannot do that"),
+        803 => ("SYSTEM_DRIVER_MISMATCH", "the driver's parts are of different versions"),
+        999 => ("UNKNOWN", "the driver does not say what failed"),
+        _ => return format!("the driver answered {code}"),
+    };
+    format!("the driver answered CUDA_ERROR_{name} ({code}): {meaning}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_of_the_driver_has_its_name_and_what_it_means() {
+        let said = driver_answered(code::OPERATING_SYSTEM);
+        assert!(
+            said.starts_with("the driver answered CUDA_ERROR_OPERATING_SYSTEM (304): it does not reach the process")
+        );
+        assert_eq!(driver_answered(12_345), "the driver answered 12345");
+        let unlock = Trouble {
+            stage: Some(Stage::Unlock),
+            process: None,
+            answer: Answer::Refused(201),
+        };
+        assert!(
+            unlock.to_string().contains("CUDA_ERROR_INVALID_CONTEXT (201)"),
+            "{unlock}"
+        );
+    }
 }

@@ -56,11 +56,13 @@ impl Policy {
         account.holds.retain(|hold| !lingers(hold.job));
         let promises = self.time_promises(device).filter(|(job, _)| !job.is_lingering());
         let promised_time: u64 = promises.map(|(_, ppm)| u64::from(ppm)).sum();
-        let is_lost = known.state == DeviceState::Lost;
-        let state = if is_lost {
-            format!("{}: {}", known.state.word(), known.why)
-        } else {
-            known.state.word().into()
+        let state = match known.state {
+            DeviceState::Lost => format!("{}: {}", known.state.word(), known.why),
+            DeviceState::Ok if self.is_drained(device) => match self.jobs_to_move(device, machine).is_empty() {
+                true => "drained".into(),
+                false => "draining".into(),
+            },
+            state => state.word().into(),
         };
         Some(DeviceView {
             index: known.seen.index,

@@ -3,7 +3,7 @@
 
 use partage_policy::{
     Access, Caller, Event, Intent, Mark, Obstacle, Passage, Patience, Place, Plan, Process, Residence, Return,
-    TargetQuery, Ticket, obstacles,
+    TargetQuery, Ticket, driver_answered, obstacles,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -230,7 +230,8 @@ impl StateDriver {
                     _ => "locked",
                 }
             )),
-            Outcome::Answered(other) => Some(format!("the driver answered {other:?} about pid {}", process.pid)),
+            Outcome::Answered(Answer::Code(code)) => Some(format!("pid {}: {}", process.pid, driver_answered(code))),
+            Outcome::Answered(other) => Some(format!("the helper answered {other:?} about pid {}", process.pid)),
             Outcome::Late => Some(format!("the driver does not answer about pid {}", process.pid)),
             Outcome::Failed(why) => Some(format!("the helper that asks the driver failed: {why}")),
         };

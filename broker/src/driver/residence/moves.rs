@@ -4,7 +4,7 @@
 //! Whether this driver takes a map of a process like the job's is tried once, on a process of our own, before the first
 //! job is touched: a driver that refuses it is known before.
 
-use partage_policy::{Access, Caller, Obstacle, Patience, Residence, TargetQuery, Ticket};
+use partage_policy::{Access, Caller, Obstacle, Patience, Residence, TargetQuery, Ticket, driver_answered};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
@@ -107,7 +107,7 @@ impl StateDriver {
             }
             other => {
                 let why = match other {
-                    Outcome::Answered(Answer::Code(code)) => format!("the driver answered {code}"),
+                    Outcome::Answered(Answer::Code(code)) => driver_answered(*code),
                     Outcome::Answered(Answer::NoDriver(why)) | Outcome::Failed(why) => why.clone(),
                     Outcome::Answered(other) => format!("the helper answered {other:?}"),
                     Outcome::Late => "no answer in time".to_owned(),
@@ -139,8 +139,8 @@ impl StateDriver {
             false => ("a process", None),
         };
         let message = format!(
-            "this driver does not exchange the GPUs of {which}: it answered 1 for a process of Partage's own, and \
-             {job} was not touched"
+            "this driver does not exchange the GPUs of {which}: it answered CUDA_ERROR_INVALID_VALUE (1) for a \
+             process of Partage's own, and {job} was not touched"
         );
         error_view(ErrorCode::Failed, message, hint)
     }

@@ -178,7 +178,7 @@ impl std::fmt::Display for Refused {
         match self {
             Self::Missing(name) => write!(text, "the driver has no {name}: checkpoints need driver 570 or later"),
             Self::NoUuid(uuid) => write!(text, "`{uuid}` is no device's UUID"),
-            Self::Code(code) => write!(text, "the driver answered {code}"),
+            Self::Code(code) => text.write_str(&partage_policy::driver_answered(*code)),
         }
     }
 }

@@ -75,6 +75,7 @@ fn drained(rig: &Rig) {
     assert!(code == Some(1) && said.contains(bar), "{said}");
     let status = rig.json(&["status"]);
     assert_eq!(status["devices"][0]["is_drained"], true);
+    assert_eq!(status["devices"][0]["state"], "draining");
     is_marked(rig, "tied");
     let mut auto = rig.client(&["-m", "1GiB", "--mem-request", "none", "--name", "auto"]);
     auto.expect("init 0", "init 0");
@@ -123,6 +124,7 @@ fn outlives(rig: &Rig) {
     let mut client = filled(rig, "one", "4GiB");
     ok(rig, &["suspend", "one"]);
     assert_eq!(ok(rig, &["drain", "0"]), "GPU 0 is drained, and no job is on it");
+    assert_eq!(rig.json(&["status"])["devices"][0]["state"], "drained");
     kill_broker(rig);
     is_marked(rig, "one");
     let bar = "GPU 0 is drained: partage undrain 0 lets jobs on it again";
