@@ -2,9 +2,10 @@
 //! Every way in which a passage can be disturbed once, and every death of a broker after that, on a model of driver,
 //! ledger and record; then random ones.
 
-use partage_policy::{Outcome, Plan, ProcessState, Stage, Step, stages};
+use partage_policy::{Answer, Mark, Outcome, Passage, Patience, Plan, ProcessState, Residence, Stage, Step, stages};
 use proptest::prelude::*;
 
+use crate::host::uuid;
 use crate::residence::{Fault, Run, When, plans, process};
 
 /// Codes of the driver's table of refusals, and one that it never had.
@@ -262,4 +263,46 @@ proptest! {
         let faults = faults.into_iter().filter(|(_, fault)| !matches!(fault, Fault::Refuse(3)));
         Run::with(plan, processes, &faults.collect::<Vec<_>>());
     }
+}
+
+/// Of a job whose processes do not use the driver: what leaves, comes or moves is its promise, in marks alone.
+#[test]
+fn a_promise_alone_leaves_comes_and_moves_without_the_driver() {
+    use Stage::{Barrier, HoldHard, HoldSoft, LedgerBack, LedgerCome, LedgerLeave, NobodyInside, Open, Placement};
+    let devices = [uuid(0)];
+    // Carried out without a failure; `answer` is that to a question for room.
+    let run = |plan, mark: &Mark, answer| {
+        let mut passage = Passage::begin(plan, mark, &devices, &[], Patience::default()).expect("it may begin");
+        let (mut stages, mut last) = (Vec::new(), Mark::default());
+        while let Some(step) = passage.next_step() {
+            match step {
+                Step::Write(mark) => last = mark,
+                _ => stages.extend(step.stage()),
+            }
+            let is_room = stages.last() == Some(&Stage::RoomAsk) && last.stage != Some(Stage::RoomAsk);
+            passage.take(if is_room && answer == Answer::NoRoom {
+                answer
+            } else {
+                Answer::Done
+            });
+        }
+        (stages, passage.outcome(), last)
+    };
+    let hold = [HoldSoft, Barrier, NobodyInside, HoldHard];
+    let (stages, outcome, away) = run(Plan::Leave, &Mark::default(), Answer::Done);
+    assert_eq!(stages, [&hold[..], &[LedgerLeave]].concat());
+    assert_eq!((outcome, away.residence), (Some(Outcome::Away), Residence::Away));
+    let (stages, outcome, here) = run(Plan::Come, &away, Answer::Done);
+    assert_eq!(stages, [Stage::RoomAsk, LedgerCome, LedgerBack, Open]);
+    assert_eq!((outcome, here.residence), (Some(Outcome::Here), Residence::Here));
+    let target = Plan::Move(crate::residence::TARGET);
+    let (stages, outcome, _) = run(target, &Mark::default(), Answer::Done);
+    assert_eq!(stages, [&hold[..], &[Stage::RoomAsk, Placement, Open]].concat());
+    assert_eq!(outcome, Some(Outcome::Here));
+    // Without room it stays where it is.
+    let (stages, outcome, _) = run(Plan::Come, &away, Answer::NoRoom);
+    assert_eq!((stages, outcome), (vec![Stage::RoomAsk], Some(Outcome::Away)));
+    let (stages, outcome, last) = run(target, &Mark::default(), Answer::NoRoom);
+    assert_eq!(stages, [&hold[..], &[Stage::RoomAsk, Open]].concat());
+    assert_eq!((outcome, last.residence), (Some(Outcome::Here), Residence::Here));
 }

@@ -20,6 +20,7 @@ mod moved;
 mod of_three;
 mod periodic;
 mod preempted;
+mod promised;
 mod refusals;
 mod restored;
 mod said;
@@ -62,6 +63,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(moved::cases());
     cases.extend(drained::cases());
     cases.extend(preempted::cases());
+    cases.extend(promised::cases());
     cases.extend(saved::cases());
     cases.extend(saved_trees::cases());
     cases.extend(restored::cases());
@@ -335,16 +337,8 @@ fn refusals(rig: &Rig) {
     );
     stopped.signal(libc::SIGCONT);
     stopped.expect("check a 165", "check 0 0");
-    let mut idle = rig.run(&["--name", "idle"], std::path::Path::new("/bin/sleep"), &["60"]);
-    let mut idle = idle.spawn().expect("it starts");
-    rig.eventually(PATIENCE, "it is there", || state(rig, "idle") == "running");
-    let (code, said) = no(rig, &["suspend", "idle"]);
-    assert_eq!(code, Some(1));
-    assert!(said.contains("uses a GPU: there is nothing to suspend"), "{said}");
     let (code, said) = no(rig, &["suspend", "nobody"]);
     assert_eq!(code, Some(4), "{said}");
-    idle.kill().expect("ours");
-    idle.wait().expect("ours");
 }
 
 fn broker(rig: &Rig) {

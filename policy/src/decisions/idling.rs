@@ -32,7 +32,11 @@ impl Policy {
 
     /// A job did nothing with its devices for so long.
     pub(crate) fn take_quiet<M: Machine>(&mut self, id: JobId, quiet_ns: u64, machine: &M, now_ns: u64) {
-        let Some(job) = self.jobs.get(&id).filter(|job| can_leave(job)) else {
+        let Some(job) = self
+            .jobs
+            .get(&id)
+            .filter(|job| can_leave(job) && !job.clients.is_empty())
+        else {
             return;
         };
         let Some(idle_ns) = job.record.asked.idle_release_ns else {

@@ -180,8 +180,7 @@ fn is_leaving(job: &&Job) -> bool {
 pub(super) fn can_leave(job: &Job) -> bool {
     let is_running = job.state() == State::Running && job.residence() == Residence::Here;
     let is_free = job.stopping.is_none() && !job.is_stopped && !job.record.residence.left_by_itself();
-    // One without a client has nothing that could leave.
-    is_running && is_free && !job.clients.is_empty()
+    is_running && is_free
 }
 
 /// May it be suspended for a request of this class?

@@ -124,7 +124,8 @@ impl Swaps {
     /// From when on a job may be preempted that holds these bytes and has run for so long.
     pub(crate) fn earliest_ns(&self, id: JobId, (bytes, run_ns): (u64, u64), now_ns: u64) -> u64 {
         let swap = self.by_job.get(&id).copied().unwrap_or_default();
-        let cost = self.cost_ns(id, bytes);
+        // A promise alone leaves at no cost.
+        let cost = if bytes == 0 { 0 } else { self.cost_ns(id, bytes) };
         let since_ns = swap.back_ns.unwrap_or_else(|| now_ns.saturating_sub(run_ns));
         let rested = since_ns.saturating_add(cost.saturating_mul(RUNS_PER_SWAP));
         rested.max(swap.not_before_ns)

@@ -323,15 +323,9 @@ pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
         Intent::Leave => CHECKPOINT_LEVEL,
         Intent::Move { .. } => EXCHANGE_LEVEL,
     };
-    if let Some(level) = facts.driver_level.filter(|level| *level < needed) {
-        found.push(Obstacle::DriverTooOld { level, needed });
-    }
-    found.extend(facts.mig.clone().map(Obstacle::Mig));
-    if facts.has_mps {
-        found.push(Obstacle::Mps);
-    }
-    if !facts.can_act_as_owner {
-        found.push(Obstacle::NotOwner { uid: facts.uid });
+    // Without a process on a device the driver is not called: a promise leaves alone.
+    if !facts.processes.is_empty() {
+        of_driver(needed, facts, &mut found);
     }
     if let Intent::Move { from, to, is_own, mig } = intent {
         if *is_own {
@@ -352,6 +346,19 @@ pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
         .for_each(|process| of_process(process, facts.uid, &mut found));
     found.extend(of_host(facts.bytes, &facts.host));
     found
+}
+
+fn of_driver(needed: u32, facts: &JobFacts, found: &mut Vec<Obstacle>) {
+    if let Some(level) = facts.driver_level.filter(|level| *level < needed) {
+        found.push(Obstacle::DriverTooOld { level, needed });
+    }
+    found.extend(facts.mig.clone().map(Obstacle::Mig));
+    if facts.has_mps {
+        found.push(Obstacle::Mps);
+    }
+    if !facts.can_act_as_owner {
+        found.push(Obstacle::NotOwner { uid: facts.uid });
+    }
 }
 
 fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {

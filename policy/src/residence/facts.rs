@@ -50,6 +50,8 @@ pub(super) enum Hold {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Facts {
     pub members: Vec<Member>,
+    /// The passage was begun, and is not another broker's: that no process used the driver is known.
+    pub is_begun: bool,
     pub hold: Hold,
     /// The barrier came after the hold closed.
     pub is_fenced: bool,
@@ -88,6 +90,7 @@ impl Facts {
         };
         Self {
             members: processes.iter().map(member).collect(),
+            is_begun: false,
             hold: Hold::Open,
             is_fenced: false,
             is_quiet: false,
@@ -130,6 +133,11 @@ impl Facts {
             member.must_locate = has_landed && mark.target.is_some();
         }
         facts
+    }
+
+    /// This broker began the passage.
+    pub(super) fn note_begun(&mut self) {
+        self.is_begun = true;
     }
 
     /// The hold is hard, because the job is away.
@@ -198,6 +206,21 @@ impl Facts {
     /// No process is left that a call could reach, and none that is poisoned.
     pub(super) fn is_empty(&self) -> bool {
         self.living().next().is_none() && !self.is_poisoned()
+    }
+
+    /// No process of the job uses the driver, and none did: what leaves, comes or moves is its promise alone.
+    pub(super) fn is_unattached(&self) -> bool {
+        self.is_begun && self.members.iter().all(|member| member.known == Known::Without)
+    }
+
+    /// Does it come back to a place where it holds nothing now?
+    pub(super) fn lacks_room(&self) -> bool {
+        self.any(ProcessState::Checkpointed) || self.is_unattached()
+    }
+
+    /// Nothing is left of what used the driver.
+    pub(super) fn is_spent(&self) -> bool {
+        self.is_empty() && !self.is_unattached()
     }
 
     pub(super) fn poisoned(&self) -> Vec<Process> {

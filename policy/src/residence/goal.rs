@@ -86,8 +86,13 @@ pub(super) fn next_step(goal: Goal, plan: &Plan, facts: &Facts, patience: &Patie
 
 fn towards_away(plan: &Plan, facts: &Facts, patience: &Patience) -> Option<Step> {
     match plan {
-        Plan::Leave | Plan::Come => out(false, facts, patience).or_else(|| give_up_room(facts)),
+        Plan::Leave | Plan::Come => out(false, facts, patience)
+            .or_else(|| hold_unattached(facts, patience))
+            .or_else(|| give_up_room(facts)),
         Plan::Move(_) => {
+            if let Some(step) = hold_unattached(facts, patience) {
+                return Some(step);
+            }
             let is_locked = !facts.any(ProcessState::Running);
             if is_locked && !facts.any(ProcessState::Checkpointed) && !facts.has_target_room {
                 return Some(Step::RoomAsk(Place::Target));
@@ -139,12 +144,31 @@ fn out(is_to_park: bool, facts: &Facts, patience: &Patience) -> Option<Step> {
     }
 }
 
+/// A job without a process on a device leaves no memory behind. A process that begins meanwhile waits at the hold, and
+/// one that had begun just before is found.
+fn hold_unattached(facts: &Facts, patience: &Patience) -> Option<Step> {
+    if !facts.is_unattached() {
+        return None;
+    }
+    Some(match facts.hold {
+        Hold::Hard => return None,
+        Hold::Open | Hold::Unknown => Step::HoldSoft,
+        Hold::Soft if !facts.is_fenced => Step::Barrier,
+        Hold::Soft if !facts.is_quiet => {
+            let within_ns = patience.inside_ns;
+            Step::NobodyInside { within_ns }
+        }
+        Hold::Soft => Step::HoldHard,
+    })
+}
+
 /// Nothing is handed on before NVML shows it as free and L fell.
 fn give_up_room(facts: &Facts) -> Option<Step> {
     let left = facts.checkpointed();
     match facts.books {
-        _ if left.is_empty() => None,
         Some(Books::Left) => None,
+        _ if facts.is_unattached() => Some(Step::LedgerLeave(left)),
+        _ if left.is_empty() => None,
         _ if !facts.is_clear => Some(Step::NvmlClear(left)),
         _ => Some(Step::LedgerLeave(left)),
     }
@@ -154,9 +178,10 @@ fn give_up_room(facts: &Facts) -> Option<Step> {
 fn towards_running(place: Place, facts: &Facts) -> Option<Step> {
     let is_elsewhere = |member: &&Member| member.on != place;
     let came: Vec<Process> = facts.living().map(|member| member.process).collect();
-    if matches!(facts.books, None | Some(Books::Left)) && !came.is_empty() {
-        // What all of them have on the device already is theirs, whatever a broker before wrote last.
-        if !facts.has_room && facts.any(ProcessState::Checkpointed) {
+    let has_books = !came.is_empty() || facts.is_unattached();
+    if matches!(facts.books, None | Some(Books::Left)) && has_books {
+        // What all of them have on the device already is theirs, whatever a broker before wrote last. A promise is not.
+        if !facts.has_room && facts.lacks_room() {
             return Some(Step::RoomAsk(Place::Source));
         }
         return Some(Step::LedgerCome(came));
@@ -176,7 +201,7 @@ fn towards_running(place: Place, facts: &Facts) -> Option<Step> {
     if let Some(away) = facts.first(ProcessState::Checkpointed) {
         return Some(restore(place, away, facts));
     }
-    if facts.books == Some(Books::Coming) && !came.is_empty() {
+    if facts.books == Some(Books::Coming) && has_books {
         return Some(Step::LedgerBack);
     }
     if let Some(locked) = facts.first(ProcessState::Locked) {

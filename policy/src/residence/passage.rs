@@ -67,7 +67,7 @@ pub struct Passage {
 impl Passage {
     /// Begins what a caller asked for. Preconditions: nothing is under way, the job's mark is `mark`, and nothing is in
     /// the way ([`obstacles`](super::obstacles)). `devices` are the job's, slot 0 first; `processes` are all of the
-    /// job that use the driver.
+    /// job that use the driver. Without one the job's promise leaves or moves alone; it is not saved.
     ///
     /// # Errors
     /// The job's residence, where the plan makes no sense there: `Leave` of a job that is away, `Come` of one that is
@@ -105,6 +105,7 @@ impl Passage {
                 ..Self::new(plan, mark, facts, Goal::Away, patience)
             }
         };
+        passage.facts.note_begun();
         if let Plan::Move(target) = plan {
             let from = devices.get(target.slot).ok_or(mark.residence)?;
             passage.facts.exchange(*from, target.device);
@@ -254,9 +255,9 @@ impl Passage {
                 self.goal = goal;
                 turn.into_iter().for_each(|turn| self.turn(turn));
             }
-            (Goal::Away, Plan::Move(_)) if !self.facts.is_empty() => self.goal = Goal::Running(Place::Target),
+            (Goal::Away, Plan::Move(_)) if !self.facts.is_spent() => self.goal = Goal::Running(Place::Target),
             (Goal::Away, Plan::Save { .. } | Plan::Move(_)) => self.go_back(),
-            (Goal::Away | Goal::AwayAfterAll, _) if self.facts.is_empty() => self.go_back(),
+            (Goal::Away | Goal::AwayAfterAll, _) if self.facts.is_spent() => self.go_back(),
             (Goal::Away | Goal::AwayAfterAll, _) => {
                 self.facts.give_up_target();
                 if self.facts.is_poisoned() {
@@ -474,7 +475,7 @@ impl Passage {
             Goal::Away => self.go_back(),
             Goal::Running(Place::Target) if is_about_room => self.go_back(),
             // What all of them have on the device already, they keep.
-            Goal::Running(Place::Source) if is_about_room && self.facts.any(ProcessState::Checkpointed) => {
+            Goal::Running(Place::Source) if is_about_room && self.facts.lacks_room() => {
                 self.goal = Goal::AwayAfterAll;
                 self.facts.give_up_room();
                 self.turn(Turn::NoRoom);

@@ -31,7 +31,8 @@ impl StateDriver {
             self.ways.by_job.insert(job, way);
             return;
         };
-        let is_left = !self.processes_with_library(job).is_empty();
+        let is_alive = || way.processes.is_empty() && !self.policy.processes(job).is_empty();
+        let is_left = !self.processes_with_library(job).is_empty() || is_alive();
         self.finish(job, way, (outcome, is_left), now);
         if self.ways.to_come.remove(&job) {
             self.come(job, now);
@@ -141,6 +142,10 @@ impl StateDriver {
             ),
             // It is as it was: a process of it ended, or another broker found it so.
             (Purpose::Recover(_), Outcome::Away) => ("", format!("{job} is suspended")),
+            (Purpose::Suspend, Outcome::Away) if way.processes.is_empty() => (
+                "job-suspended",
+                format!("{job} is suspended: no process of it uses a GPU yet, and its promises are free for others"),
+            ),
             (Purpose::Suspend, Outcome::Away) => (
                 "job-suspended",
                 format!("{job} is suspended: its {bytes} are in host memory, {took}"),

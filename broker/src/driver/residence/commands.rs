@@ -147,7 +147,9 @@ impl StateDriver {
             return Some(in_the_way(&found));
         }
         match purpose {
-            Purpose::Move(_) if self.takes_map(job) == Some(false) => Some(self.map_refused(job)),
+            Purpose::Move(_) if self.takes_map(job) == Some(false) && !self.processes_with_library(job).is_empty() => {
+                Some(self.map_refused(job))
+            }
             Purpose::Move(exchange) => self.policy.room_to_move(job, exchange, &self.clients).err(),
             _ => None,
         }
@@ -165,7 +167,8 @@ impl StateDriver {
         }
         let left = self.processes_with_library(job);
         let Some(first) = left.first().copied() else {
-            return self.not_begun(job, purpose, &leaving.tickets, &nothing_there(job, purpose), now);
+            let way = Way::new(Phase::asking(left), leaving, now.ns);
+            return self.leave(job, way, &[], now);
         };
         if let Purpose::Move(exchange) = purpose
             && self.takes_map(job).is_none()
@@ -250,7 +253,9 @@ impl StateDriver {
 
     fn leave(&mut self, job: JobId, way: Way, processes: &[Process], now: Now) {
         let purpose = way.purpose;
-        if processes.is_empty() {
+        // Without a process on a GPU the promise leaves, or moves, alone. There is nothing to save, and a job that has
+        // ended has nothing at all.
+        if processes.is_empty() && (purpose == Purpose::Save || self.policy.processes(job).is_empty()) {
             return self.not_begun(job, purpose, &way.tickets, &nothing_there(job, purpose), now);
         }
         // Time went by.

@@ -104,6 +104,9 @@ impl StateDriver {
                 until_ns: now.ns + CLEAR_NS,
             }),
             Step::LedgerLeave(processes) => {
+                // A client without CUDA was granted room too.
+                let unattached = processes.is_empty().then(|| self.processes_with_library(job));
+                let processes = unattached.as_deref().unwrap_or(processes);
                 self.policy.ledger_leave(job, processes, &self.clients, now.ns);
                 done
             }

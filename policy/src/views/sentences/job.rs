@@ -381,9 +381,26 @@ impl Advice {
     }
 }
 
+/// For whom, or why, a job is away; empty where a command sent it.
+fn why_away(job: &Job) -> String {
+    let record = &job.record.residence;
+    match record.left_for {
+        Some(other) => format!(" for {}, and comes back by itself", JobId(other)),
+        None if record.left_idle => " because it was idle, and comes back at its next call".to_owned(),
+        None => String::new(),
+    }
+}
+
 /// Where a job's memory is, if not on its devices: so many bytes of it.
 fn residence_text(job: &Job, bytes: u64) -> Option<String> {
     let record = &job.record.residence;
+    if bytes == 0 && record.residence() == Residence::Away {
+        return Some(format!(
+            "it is suspended{}: no process of it uses a GPU yet; its promises are free for others, its first process \
+             that comes waits, and its time limit stands still",
+            why_away(job)
+        ));
+    }
     let bytes = format_bytes(bytes);
     let still = "its threads wait, and its time limit stands still";
     Some(match record.residence() {
@@ -392,11 +409,7 @@ fn residence_text(job: &Job, bytes: u64) -> Option<String> {
         Residence::Away => format!(
             "it is suspended{}: its {bytes} are in host memory, and its GPU memory and promises are free for others; \
              {still}",
-            match record.left_for {
-                Some(other) => format!(" for {}, and comes back by itself", JobId(other)),
-                None if record.left_idle => " because it was idle, and comes back at its next call".to_owned(),
-                None => String::new(),
-            }
+            why_away(job)
         ),
         Residence::Coming => format!("its {bytes} come back from host memory; {still} until then"),
         Residence::Moving => format!("it moves to another GPU with its {bytes}; {still} until then"),
