@@ -4,6 +4,7 @@
 //
 //   nvml                        nvmlInit_v2
 //   nvmlmem INDEX               total free used of version 1, then of version 2
+//   nvmlpolls on|off            a thread that asks for the memory of device 0 all the time
 //   nvmlrefusals INDEX          memory information with null pointers and wrong version fields
 //   nvmllist NAME INDEX ROOM    a process list (compute1 compute2 compute3 graphics mps detail) with that much room
 //   nvmlbusy INDEX              utilisation rates, then the pids in the samples of both kinds
@@ -186,6 +187,19 @@ static void print_refusals(unsigned index) {
   printf("%s\n", over);
 }
 
+// A health thread: asks for the memory of device 0 again and again.
+static struct { pthread_t thread; volatile int is_on; unsigned long polls, failed; } polls;
+static void *poller(void *unused) {
+  while (polls.is_on) {
+    struct nvml_memory memory;
+    void *device = nvml_device(0);
+    polls.failed += !device || nv.nvmlDeviceGetMemoryInfo(device, &memory);
+    polls.polls++;
+    usleep(500);
+  }
+  return unused;
+}
+
 static int views_command(const char *verb, char *a, char *b, char *c) {
   unsigned x = a ? strtoul(a, NULL, 0) : 0, y = b ? strtoul(b, NULL, 0) : 0;
   if (!strcmp(verb, "nvml")) {
@@ -200,6 +214,17 @@ static int views_command(const char *verb, char *a, char *b, char *c) {
     two->version = sizeof *two | 2 << 24;
     r = nv.nvmlDeviceGetMemoryInfo_v2(nvml_device(x), two);
     printf(" %d %llu %llu %llu%s\n", r, two->total, two->free, two->used, guards(sizeof *two));
+  } else if (!strcmp(verb, "nvmlpolls")) {
+    // nvmlpolls on|off: whether any was made, and how many failed.
+    if (!strcmp(a, "on")) {
+      reach_nvml();
+      polls.is_on = 1;
+      printf("nvmlpolls %d\n", pthread_create(&polls.thread, NULL, poller, NULL));
+    } else {
+      polls.is_on = 0;
+      pthread_join(polls.thread, NULL);
+      printf("nvmlpolls %d %lu\n", polls.polls > 0, polls.failed);
+    }
   } else if (!strcmp(verb, "nvmlrefusals")) {
     reach_nvml(); print_refusals(x);
   } else if (!strcmp(verb, "nvmllist")) {

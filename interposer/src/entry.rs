@@ -205,13 +205,13 @@ macro_rules! nvml_row {
             use super::*;
 
             pub unsafe extern "C" fn body($($arg: $type),*) -> NvmlReturn {
-                let held = gate::hold::begin(guard::here());
+                let held = gate::nvml::begin(guard::here());
                 let result = if held.is_outermost() {
                     bodied!($body hooks::nvml::$symbol($($arg),*))
                 } else {
                     crate::real::call_nvml!($symbol($($arg),*))
                 };
-                gate::hold::end(held);
+                gate::nvml::end(held);
                 result
             }
         }

@@ -23,6 +23,7 @@ mod depth;
 pub mod early;
 mod fast_path;
 pub mod hold;
+pub mod nvml;
 pub mod outsiders;
 mod own_slot;
 mod passage;

@@ -51,11 +51,15 @@ pub fn park_if_asked(state: &'static State) {
 fn park(state: &'static State, job: u64) -> bool {
     // First: a call of the driver may wait for work without end, and nobody waits for our locks meanwhile.
     marks::let_go(&DRIVER);
+    // Ahead of the session's lock, which a thread in NVML may hold.
+    let is_quiet = state
+        .client_file()
+        .is_some_and(|file| gate::nvml::wait_for_none(state, file));
     let session = &mut *state.session.hold();
     // Asked for on this connection, which may be gone.
     let is_asked = core::mem::take(&mut session.park_for) == job;
     let is_hard = |page: &partage_protocol::page::BrokerPage| page.head.hold.load(Ordering::Acquire) & HARD != 0;
-    if !is_asked || !session.link.is_connected() || !state.broker_page().is_some_and(is_hard) {
+    if !is_asked || !is_quiet || !session.link.is_connected() || !state.broker_page().is_some_and(is_hard) {
         return false;
     }
     session.start_turn.close();

@@ -49,7 +49,11 @@ pub fn ensure(state: &'static State, is_nvml: bool) {
     let setup = state.setup.hold_after_work();
     ensure_held(state, is_nvml);
     drop(setup);
-    gate::hold::arrive(state);
+    if is_nvml {
+        gate::nvml::arrive();
+    } else {
+        gate::hold::arrive(state);
+    }
 }
 
 /// [`ensure`] for a caller that holds `State::setup`.

@@ -10,7 +10,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
 use partage_protocol::gate::{HELD, OPEN, Word, enter_shortly as launch_shortly, leave as launched, name};
 use partage_protocol::hold::{
-    Entered, FENCED, HARD, SOFT, close_hard, close_softly, enter, enter_shortly, is_closed, leave, open,
+    Entered, FENCED, HARD, SOFT, close_hard, close_parked, close_softly, enter, enter_shortly, is_closed, is_parked,
+    leave, look, open,
 };
 
 struct LoomWord(AtomicU32);
@@ -123,6 +124,31 @@ fn after_closing_what_launched_shows_or_has_launched() {
 }
 
 #[test]
+fn after_parking_what_looked_shows_or_has_ended() {
+    loom::model(|| {
+        let page = Page::new();
+        let client = {
+            let page = page.clone();
+            thread::spawn(move || {
+                let has_passed = enter_nvml(&page.inside, &page.hold) == Entered::Passed;
+                if has_passed {
+                    page.has_called.store(true, Ordering::Relaxed);
+                    leave(&page.inside);
+                }
+                has_passed
+            })
+        };
+        close_parked(&page.hold);
+        // The library's own thread, once it was told to park.
+        LoomWord::full();
+        let is_clear = page.inside.load() == 0;
+        let had_called = page.has_called.load(Ordering::Relaxed);
+        let has_passed = client.join().expect("the client");
+        assert!(!is_clear || had_called == has_passed, "a call that nobody saw");
+    });
+}
+
+#[test]
 fn a_thread_that_was_found_outside_is_seen_when_it_comes_in_under_another_word() {
     loom::model(|| {
         let page = Page::new();
@@ -178,6 +204,9 @@ fn each_change_is_another_word_and_the_fence_stays() {
             assert_eq!(hold.load() & (SOFT | HARD), SOFT);
             seen.push(close_hard(&hold));
             assert_eq!(hold.load() & (SOFT | HARD), HARD);
+            assert!(!is_parked(hold.load()));
+            seen.push(close_parked(&hold));
+            assert!(is_parked(hold.load()));
             seen.push(open(&hold));
             assert!(!is_closed(hold.load()));
         }
@@ -188,6 +217,6 @@ fn each_change_is_another_word_and_the_fence_stays() {
         );
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 10);
+        assert_eq!(seen.len(), 13);
     });
 }

@@ -123,6 +123,7 @@ impl StateDriver {
             uid: peer.uid,
             job: JobId(0),
             devices: Vec::new(),
+            has_driver: false,
             connection: Some(to),
             dying: None,
             doubt_since_ns: None,
@@ -147,9 +148,8 @@ impl StateDriver {
             unix_ns: now.unix_ns,
             fresh_token: (self.random)(),
             membership,
-            // HELLO_NVML_ONLY is not acted on: the process may go on to CUDA without another hello (PyTorch and vLLM
-            // look at NVML first) and must have its share then. One that never does gives it back at a sibling's first
-            // ask.
+            // HELLO_NVML_ONLY is not acted on: the process may go on to CUDA without another hello, and must have its
+            // share then. One that never does gives it back at a sibling's first ask.
             is_nvml_only: false,
         };
         self.step(now, Event::Attach(Box::new(attaching)));

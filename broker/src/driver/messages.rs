@@ -39,6 +39,9 @@ impl StateDriver {
                 let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
                 let (own, other): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
                 let (other, has_own) = (other.first().map(|uuid| **uuid), !own.is_empty());
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.has_driver = true;
+                }
                 self.find_stale_pci(id, &devices, now);
                 if let Some(uuid) = other {
                     self.wrong_device(id, uuid, has_own, now);

@@ -206,6 +206,8 @@ impl StateDriver {
                 uid: entry.uid,
                 job: entry.job,
                 devices: self.jobs.devices(entry.job),
+                // It says so again when it is back.
+                has_driver: false,
                 connection: None,
                 dying: None,
                 doubt_since_ns: None,

@@ -43,6 +43,8 @@ pub struct Client {
     pub job: JobId,
     /// The job's devices in slot order, as welcomed.
     pub devices: Vec<DeviceUuid>,
+    /// It told which devices the driver shows to it: it does not use NVML alone.
+    pub has_driver: bool,
     /// Its connection.
     pub connection: Option<ConnectionId>,
     /// It ended, and its memory may not be free yet.

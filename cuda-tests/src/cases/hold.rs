@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::Ordering;
 
 use partage_protocol::gate::{HEARTBEAT_NS, THREADS};
-use partage_protocol::hold::{FENCED, close_hard, close_softly, ties};
+use partage_protocol::hold::{FENCED, close_hard, close_parked, close_softly, ties};
 
 use super::gate::ready;
 use super::{Case, Random, tenth};
@@ -94,14 +94,26 @@ fn kinds(rig: &Rig) {
         assert!(answer == open || is_moment, "{call}: {answer} instead of {open}");
         assert_eq!(pages.wants(), 0, "{call}");
     }
-    // NVML's rows do, too.
-    let word = pages.close_hold(close_softly);
+    // NVML's do not, and are not inside; but while the process is saved they stand, and want nothing.
+    let is_in_nvml = || {
+        pages
+            .client()
+            .time
+            .places()
+            .any(partage_protocol::gate::ThreadSlot::is_in_nvml)
+    };
+    for close in [close_softly, close_hard] {
+        let word = pages.close_hold(close);
+        client.expect("nvmlmem 0", &memory);
+        assert!(!pages.client().is_anybody_inside(word) && !is_in_nvml());
+    }
+    let word = pages.close_hold(close_parked);
     client.tell("nvmlmem 0");
-    pages.wait_for_wants(rig, 1);
-    assert!(!pages.client().is_anybody_inside(word));
-    pages.open_hold();
-    let answer = client.answer();
-    assert_eq!(answer, memory);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!((client.try_answer(), pages.wants()), (None, 0));
+    assert!(!pages.client().is_anybody_inside(word) && !is_in_nvml());
+    pages.close_hold(close_hard);
+    assert_eq!(client.answer(), memory);
 }
 
 /// Threads that do everything, held at random moments; more of them than slots, and with a broker that has no barrier.

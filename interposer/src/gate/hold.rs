@@ -41,7 +41,7 @@ impl Held {
     /// A call from inside another hook that stood here by itself.
     pub const NESTED_BY_ITSELF: Self = Self(1);
     /// The outermost hook.
-    const OUTERMOST: Self = Self(2);
+    pub(super) const OUTERMOST: Self = Self(2);
 
     /// Does the call come from the program?
     #[inline(always)]
@@ -123,14 +123,8 @@ fn leave_slowly() {
         let (Some(state), Some(gates)) = (state::get(), process::get()) else {
             return;
         };
-        if let Some(hold) = Hold::of(state, gates)
-            && let Some(place) = own_slot::known(gates, hold.file)
-        {
-            if hold.is_borrowed(place) {
-                own_slot::give_back(place);
-            } else {
-                hold::leave(&place.inside);
-            }
+        if let Some(hold) = Hold::of(state, gates) {
+            hold.leave();
         }
         early::leave(state, gates);
     });
@@ -220,6 +214,40 @@ impl Hold {
     pub fn give_way(&self) {
         if hold::is_closed(self.broker.head.hold.load(Ordering::Relaxed)) {
             self.aside(|| ());
+        }
+    }
+
+    /// A call of NVML passes: at once, unless the process is being saved.
+    pub fn pass_in_nvml(&self) {
+        process::join(self.gates);
+        let word = &self.broker.head.hold;
+        loop {
+            let found = match self.place() {
+                Some(place) => hold::enter_nvml(&place.inside, word),
+                None => {
+                    fence(Ordering::SeqCst);
+                    let word = word.load(Ordering::Acquire);
+                    if hold::is_parked(word) {
+                        Entered::Held(word)
+                    } else {
+                        Entered::Passed
+                    }
+                }
+            };
+            let Entered::Held(seen) = found else { return };
+            self.gates.start_thread(self.state);
+            self.wait(seen, &mut 0);
+        }
+    }
+
+    /// The call has ended: the thread's place says so.
+    pub(super) fn leave(&self) {
+        if let Some(place) = own_slot::known(self.gates, self.file) {
+            if self.is_borrowed(place) {
+                own_slot::give_back(place);
+            } else {
+                hold::leave(&place.inside);
+            }
         }
     }
 

@@ -76,7 +76,8 @@ fn count_out_early(gates: &Gates, file: &ClientFile) {
     early::settle(gates, file);
 }
 
-fn is_outside(thread: u32, place: &ThreadSlot) -> bool {
+/// Has a thread that says that it is in a call died in it, or left it by a jump?
+pub fn is_outside(thread: u32, place: &ThreadSlot) -> bool {
     if !sys::has_thread(thread) {
         return true;
     }

@@ -18,9 +18,7 @@ use crate::attachment::job::Job;
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
-use crate::memory::pools;
 use crate::real::call_nvml;
-use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
 use crate::state::{self, State};
 
@@ -191,12 +189,11 @@ pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn 
     result
 }
 
-/// What the job sees of a device's memory: (total, free, used).
+/// What the job sees of a device's memory, by its books: (total, free, used). The driver is not asked: it may be
+/// checkpointed.
 fn memory_shown(device: NvmlDevice, total: u64, free: u64) -> Option<(u64, u64, u64)> {
     let state = state::get()?;
     errno::preserving(|| session::ensure(state, true));
-    pools::refresh(state, &DRIVER);
-    pools::refresh(state, &SECOND_DRIVER);
     let slot = match state.job() {
         Some(job) => slot_of(job, device)?,
         // No broker has answered: the environment's limit holds on every device.

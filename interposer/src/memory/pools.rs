@@ -34,7 +34,7 @@ pub use call::{Call, End, Reuse, begin};
 pub use free::{Freeing, Waited, synchronised};
 pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
 pub use life::{Kind, begin_destroy, context_ended, created, set_threshold};
-pub use look::{all_changed, changed, make_room, refresh, shrink_after_undo};
+pub use look::{all_changed, changed, make_room, shrink_after_undo};
 pub use table::Source;
 
 use crate::state;

@@ -17,6 +17,9 @@
 //! *Soft* opens by itself like a gate, when the broker's heartbeat stops: nothing is locked yet. *Hard* never opens by
 //! itself, whatever becomes of the broker: a thread in a checkpointed driver could crash its program.
 //!
+//! NVML is no use of the device: its calls ([`enter_nvml`]) pass a closed hold, are not *inside*, and wait only while
+//! the word says [`PARKED`]: the process is saved then, and must have no device open and write to no page.
+//!
 //! A thread that left a call by a jump, or died in it, leaves *inside* behind. The library's own thread finds such and
 //! writes the hold word under which it found them to their `out`: under that word they are outside, because whoever
 //! comes in under it stands. No word of another thread is changed, so nothing can be cleared that was just set.
@@ -35,13 +38,25 @@ pub const SOFT: u32 = 1;
 pub const HARD: u32 = 2;
 /// In a hold word, open or closed: the broker has no membarrier; clients use a full fence.
 pub const FENCED: u32 = 4;
+/// In a hold word, beside [`HARD`]: the job is being saved, and NVML's calls wait, too.
+pub const PARKED: u32 = 8;
 /// In a hold word: one step of the epoch, which changes with each change of the word.
-const STEP: u32 = 8;
+const STEP: u32 = 16;
+
+/// In a thread's `inside`: it is in a call of the driver.
+pub const IN_DRIVER: u32 = 1;
+/// In a thread's `inside`: it is in a call of NVML.
+pub const IN_NVML: u32 = 2;
 
 /// Is the hold closed? A word of zero is open.
 #[inline(always)]
 pub const fn is_closed(word: u32) -> bool {
     word & (SOFT | HARD) != 0
+}
+
+/// Do NVML's calls wait, too?
+pub const fn is_parked(word: u32) -> bool {
+    word & (HARD | PARKED) == HARD | PARKED
 }
 
 /// What stands in a thread's `out` while it is found out whether it is outside under this closed word: no word of a
@@ -65,7 +80,7 @@ pub enum Entered {
 /// out why.
 #[inline(always)]
 pub fn enter_shortly<W: Word>(inside: &W, hold: &W) -> bool {
-    inside.store(1);
+    inside.store(IN_DRIVER);
     W::light();
     if hold.load() & (SOFT | HARD | FENCED) == 0 {
         return true;
@@ -76,10 +91,22 @@ pub fn enter_shortly<W: Word>(inside: &W, hold: &W) -> bool {
 
 /// Client: stands before the hold, with a fence of its own.
 pub fn enter<W: Word>(inside: &W, hold: &W) -> Entered {
-    inside.store(1);
+    inside.store(IN_DRIVER);
     W::full();
     let word = hold.load();
     if is_closed(word) {
+        inside.store(0);
+        return Entered::Held(word);
+    }
+    Entered::Passed
+}
+
+/// Client: a call of NVML stands before the hold.
+pub fn enter_nvml<W: Word>(inside: &W, hold: &W) -> Entered {
+    inside.store(IN_NVML);
+    W::full();
+    let word = hold.load();
+    if is_parked(word) {
         inside.store(0);
         return Entered::Held(word);
     }
@@ -104,6 +131,11 @@ pub fn close_hard<W: Word>(hold: &W) -> u32 {
     change(hold, HARD)
 }
 
+/// Broker: closes for good, for NVML's calls too. Who was in one when it closed shows [`IN_NVML`] until its end.
+pub fn close_parked<W: Word>(hold: &W) -> u32 {
+    change(hold, HARD | PARKED)
+}
+
 /// Broker: opens; whoever waits on the word has to be woken. Answers the new word.
 pub fn open<W: Word>(hold: &W) -> u32 {
     change(hold, 0)
@@ -111,7 +143,7 @@ pub fn open<W: Word>(hold: &W) -> u32 {
 
 fn change<W: Word>(hold: &W, to: u32) -> u32 {
     let before = hold.load();
-    let word = before.wrapping_add(STEP) & !(SOFT | HARD) | to;
+    let word = before.wrapping_add(STEP) & !(SOFT | HARD | PARKED) | to;
     hold.store(word);
     word
 }
@@ -150,9 +182,15 @@ pub mod ties {
 }
 
 impl ThreadSlot {
-    /// Is the thread between its look at the hold and the end of its call, a launch on its short way included?
+    /// Is the thread between its look at the hold and the end of its call, a launch on its short way included? A call
+    /// of NVML does not count.
     pub fn is_inside(&self) -> bool {
-        self.inside.load(Ordering::Acquire) | self.word.load(Ordering::Acquire) != 0
+        self.inside.load(Ordering::Acquire) & IN_DRIVER | self.word.load(Ordering::Acquire) != 0
+    }
+
+    /// Is the thread in a call of NVML?
+    pub fn is_in_nvml(&self) -> bool {
+        self.inside.load(Ordering::Acquire) & IN_NVML != 0
     }
 
     /// Is a thread's word to be believed while the hold says `hold`: was the thread not found outside under it?

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use partage_policy::{Residence, Tie};
 use partage_protocol::gate::HELD;
-use partage_protocol::hold::{self, FENCED, HARD, ties};
+use partage_protocol::hold::{self, FENCED, HARD, PARKED, ties};
 use partage_protocol::units::{ClientId, JobId};
 
 use super::way::Closed;
@@ -54,7 +54,8 @@ impl StateDriver {
             None => !hold::is_closed(word),
             // A hard one stays: a broker before may have left a checkpointed process behind it.
             Some(Closed::Soft) => hold::is_closed(word),
-            Some(Closed::Hard) => word & HARD != 0,
+            Some(Closed::Hard) => word & (HARD | PARKED) == HARD,
+            Some(Closed::Parked) => hold::is_parked(word),
         };
         if is_so {
             return;
@@ -69,6 +70,7 @@ impl StateDriver {
                 match closed {
                     Closed::Soft => hold::close_softly(&head.hold),
                     Closed::Hard => hold::close_hard(&head.hold),
+                    Closed::Parked => hold::close_parked(&head.hold),
                 };
             }
             None => {

@@ -40,11 +40,13 @@ impl StateDriver {
     }
 
     /// What the processes of a job have done with their devices: a number that changes with each launch, allocation and
-    /// free, and with each process that comes or goes.
+    /// free, and with each process that comes or goes. One that uses NVML alone does nothing.
     fn done(&self, job: JobId) -> u64 {
         let mut done = 0_u64;
         for (_, client) in self.clients.iter().filter(|(_, client)| client.job == job) {
-            done = done.wrapping_add(u64::from(client.process.pid) << 32);
+            if client.has_driver {
+                done = done.wrapping_add(u64::from(client.process.pid) << 32);
+            }
             let Some(pages) = &client.pages else { continue };
             let file = pages.file();
             for place in file.time.places() {

@@ -17,7 +17,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
 
 use super::code;
-use super::way::{Beginning, Leaving, Purpose, SaveTo, Waiting, Way};
+use super::way::{Beginning, Closed, Leaving, Purpose, SaveTo, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -238,6 +238,8 @@ impl StateDriver {
             tracing::warn!(%error, %job, "its clients cannot be parked");
             return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
         }
+        // Ahead of the message: each library waits for its own threads that are in NVML now.
+        self.set_hold(job, Some(Closed::Parked));
         let park = Park {
             header: Park::header(0),
             job: job.0,
@@ -266,6 +268,7 @@ impl StateDriver {
 
     fn unpark(&mut self, job: JobId, now: Now) -> Beginning {
         self.forget_parking(job);
+        self.set_hold(job, Some(Closed::Hard));
         Beginning::Waits(Waiting::Unparked {
             until_ns: now.ns + PARK_NS,
         })

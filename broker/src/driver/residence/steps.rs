@@ -178,7 +178,9 @@ impl StateDriver {
 
     /// Before anything has left, the pages are asked once more: a soft hold may have been passed without a heartbeat.
     fn harden(&mut self, job: JobId, way: &Way, residence: Residence, now: Now) -> Beginning {
-        self.set_hold(job, Some(Closed::Hard));
+        if self.ways.closed.get(&job) != Some(&Closed::Parked) {
+            self.set_hold(job, Some(Closed::Hard));
+        }
         if way.has_left || residence == Residence::Away {
             return Beginning::Answered(Answer::Done);
         }
@@ -310,6 +312,7 @@ impl StateDriver {
         // From the first moment on, for processes that begin now. A broker before may have left less.
         let closed = match mark.residence {
             Residence::Leaving => Closed::Soft,
+            Residence::Saving => Closed::Parked,
             _ => Closed::Hard,
         };
         self.set_hold(job, Some(closed));

@@ -68,6 +68,8 @@ pub(super) type MoveResult = Option<Result<DeviceUuid, (String, Option<String>)>
 pub(super) enum Closed {
     Soft,
     Hard,
+    /// Hard, and NVML's calls wait, too: the job is being saved.
+    Parked,
 }
 
 /// Why a passage was begun.

@@ -29,7 +29,7 @@ fn low(rig: &Rig, more: &[&str]) -> Client {
 }
 
 /// A program whose promise does not fit beside it.
-fn high(rig: &Rig) -> Client {
+pub fn high(rig: &Rig) -> Client {
     let mut client = rig.client(&["-m", "12GiB", "-g", "0", "--name", "high", "--priority", "high"]);
     client.ready();
     client.expect(&format!("alloc {} b", 11 * GIB), "alloc 0");

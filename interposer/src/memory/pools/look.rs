@@ -11,7 +11,6 @@ use crate::guest::errno;
 use crate::guest::sys;
 use crate::memory::charge::Charge;
 use crate::memory::words::{Operation, numbering};
-use crate::real::Library;
 use crate::state::State;
 use crate::stream::relaxed;
 
@@ -20,15 +19,6 @@ use crate::stream::relaxed;
 pub enum Trim {
     Yes,
     No,
-}
-
-/// Reads every pool of a driver again, so that U says what they reserve.
-pub fn refresh(state: &'static State, real: &Library) {
-    if state.pools.count.load(Ordering::Relaxed) != 0 {
-        errno::preserving(|| {
-            look(state, Trim::No, &|entry| core::ptr::eq(entry.source.library(), real));
-        });
-    }
 }
 
 /// Frees in stream order that have been refunded, and pools read again, once trimmed: bytes that U fell by.
