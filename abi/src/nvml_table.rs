@@ -61,11 +61,13 @@ macro_rules! nvml_chapters {
         [answer] nvmlDeviceGetHandleByPciBusId(pci_bus_id: *const c_char, device: *mut NvmlDevice);
         /// the job's devices, in PCI order
         [answer] nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id: *const c_char, device: *mut NvmlDevice);
-        [pass] nvmlDeviceGetName(device: NvmlDevice, name: *mut c_char, length: c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetName(device: NvmlDevice, name: *mut c_char, length: c_uint);
         [pass] nvmlDeviceGetBrand(device: NvmlDevice, kind: *mut c_int);
         /// the job's devices, in PCI order
         [answer] nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint);
-        [pass] nvmlDeviceGetSerial(device: NvmlDevice, serial: *mut c_char, length: c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetSerial(device: NvmlDevice, serial: *mut c_char, length: c_uint);
         [pass] nvmlDeviceGetModuleId(device: NvmlDevice, module_id: *mut c_uint);
         [pass] nvmlDeviceGetC2cModeInfoV(device: NvmlDevice, c2c_mode_info: *mut c_void);
         [pass] nvmlDeviceGetMemoryAffinity(
@@ -89,8 +91,10 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetP2PStatus(
             device1: NvmlDevice, device2: NvmlDevice, p2p_index: c_int, p2p_status: *mut c_int,
         );
-        [pass] nvmlDeviceGetUUID(device: NvmlDevice, uuid: *mut c_char, length: c_uint);
-        [pass] nvmlDeviceGetMinorNumber(device: NvmlDevice, minor_number: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetUUID(device: NvmlDevice, uuid: *mut c_char, length: c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetMinorNumber(device: NvmlDevice, minor_number: *mut c_uint);
         [pass] nvmlDeviceGetBoardPartNumber(device: NvmlDevice, part_number: *mut c_char, length: c_uint);
         [pass] nvmlDeviceGetInforomVersion(device: NvmlDevice, object: c_int, version: *mut c_char, length: c_uint);
         [pass] nvmlDeviceGetInforomImageVersion(device: NvmlDevice, version: *mut c_char, length: c_uint);
@@ -104,23 +108,30 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetDisplayMode(device: NvmlDevice, display: *mut c_int);
         [pass] nvmlDeviceGetDisplayActive(device: NvmlDevice, is_active: *mut c_int);
         [pass] nvmlDeviceGetPersistenceMode(device: NvmlDevice, mode: *mut c_int);
-        [pass] nvmlDeviceGetPciInfoExt(device: NvmlDevice, pci: *mut NvmlPciInfoExt);
-        [pass] nvmlDeviceGetPciInfo(device: NvmlDevice, pci: *mut NvmlPciInfoV1);
-        [pass] nvmlDeviceGetPciInfo_v2(device: NvmlDevice, pci: *mut NvmlPciInfoV2);
-        [pass] nvmlDeviceGetPciInfo_v3(device: NvmlDevice, pci: *mut NvmlPciInfo);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPciInfoExt(device: NvmlDevice, pci: *mut NvmlPciInfoExt);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPciInfo(device: NvmlDevice, pci: *mut NvmlPciInfoV1);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPciInfo_v2(device: NvmlDevice, pci: *mut NvmlPciInfoV2);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPciInfo_v3(device: NvmlDevice, pci: *mut NvmlPciInfo);
         [pass] nvmlDeviceGetMaxPcieLinkGeneration(device: NvmlDevice, max_link_gen: *mut c_uint);
         [pass] nvmlDeviceGetGpuMaxPcieLinkGeneration(device: NvmlDevice, max_link_gen_device: *mut c_uint);
         [pass] nvmlDeviceGetMaxPcieLinkWidth(device: NvmlDevice, max_link_width: *mut c_uint);
         [pass] nvmlDeviceGetCurrPcieLinkGeneration(device: NvmlDevice, curr_link_gen: *mut c_uint);
         [pass] nvmlDeviceGetCurrPcieLinkWidth(device: NvmlDevice, curr_link_width: *mut c_uint);
-        [pass] nvmlDeviceGetPcieThroughput(device: NvmlDevice, counter: c_int, value: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPcieThroughput(device: NvmlDevice, counter: c_int, value: *mut c_uint);
         [pass] nvmlDeviceGetPcieReplayCounter(device: NvmlDevice, value: *mut c_uint);
-        [pass] nvmlDeviceGetClockInfo(device: NvmlDevice, kind: c_int, clock: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetClockInfo(device: NvmlDevice, kind: c_int, clock: *mut c_uint);
         [pass] nvmlDeviceGetMaxClockInfo(device: NvmlDevice, kind: c_int, clock: *mut c_uint);
         [pass] nvmlDeviceGetGpcClkVfOffset(device: NvmlDevice, offset: *mut c_int);
         [pass] nvmlDeviceGetApplicationsClock(device: NvmlDevice, clock_type: c_int, clock_m_hz: *mut c_uint);
         [pass] nvmlDeviceGetDefaultApplicationsClock(device: NvmlDevice, clock_type: c_int, clock_m_hz: *mut c_uint);
-        [pass] nvmlDeviceGetClock(device: NvmlDevice, clock_type: c_int, clock_id: c_int, clock_m_hz: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetClock(device: NvmlDevice, clock_type: c_int, clock_id: c_int, clock_m_hz: *mut c_uint);
         [pass] nvmlDeviceGetMaxCustomerBoostClock(device: NvmlDevice, clock_type: c_int, clock_m_hz: *mut c_uint);
         [pass] nvmlDeviceGetSupportedMemoryClocks(device: NvmlDevice, count: *mut c_uint, clocks_m_hz: *mut c_uint);
         [pass] nvmlDeviceGetSupportedGraphicsClocks(
@@ -129,22 +140,31 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetAutoBoostedClocksEnabled(
             device: NvmlDevice, is_enabled: *mut c_int, default_is_enabled: *mut c_int,
         );
-        [pass] nvmlDeviceGetFanSpeed(device: NvmlDevice, speed: *mut c_uint);
-        [pass] nvmlDeviceGetFanSpeed_v2(device: NvmlDevice, fan: c_uint, speed: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetFanSpeed(device: NvmlDevice, speed: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetFanSpeed_v2(device: NvmlDevice, fan: c_uint, speed: *mut c_uint);
         [pass] nvmlDeviceGetFanSpeedRPM(device: NvmlDevice, fan_speed: *mut c_void);
         [pass] nvmlDeviceGetTargetFanSpeed(device: NvmlDevice, fan: c_uint, target_speed: *mut c_uint);
         [pass] nvmlDeviceGetMinMaxFanSpeed(device: NvmlDevice, min_speed: *mut c_uint, max_speed: *mut c_uint);
         [pass] nvmlDeviceGetFanControlPolicy_v2(device: NvmlDevice, fan: c_uint, policy: *mut NvmlFanControlPolicy);
         [pass] nvmlDeviceGetNumFans(device: NvmlDevice, num_fans: *mut c_uint);
-        [pass] nvmlDeviceGetTemperature(device: NvmlDevice, sensor_type: c_int, temp: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetTemperature(device: NvmlDevice, sensor_type: c_int, temp: *mut c_uint);
         [pass] nvmlDeviceGetCoolerInfo(device: NvmlDevice, cooler_info: *mut c_void);
-        [pass] nvmlDeviceGetTemperatureV(device: NvmlDevice, temperature: *mut c_void);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetTemperatureV(device: NvmlDevice, temperature: *mut c_void);
         [pass] nvmlDeviceGetTemperatureThreshold(device: NvmlDevice, threshold_type: c_int, temp: *mut c_uint);
         [pass] nvmlDeviceGetMarginTemperature(device: NvmlDevice, margin_temp_info: *mut c_void);
         [pass] nvmlDeviceGetThermalSettings(device: NvmlDevice, sensor_index: c_uint, thermal_settings: *mut c_void);
-        [pass] nvmlDeviceGetPerformanceState(device: NvmlDevice, state: *mut c_int);
-        [pass] nvmlDeviceGetCurrentClocksEventReasons(device: NvmlDevice, clocks_event_reasons: *mut c_ulonglong);
-        [pass] nvmlDeviceGetCurrentClocksThrottleReasons(device: NvmlDevice, clocks_throttle_reasons: *mut c_ulonglong);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPerformanceState(device: NvmlDevice, state: *mut c_int);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetCurrentClocksEventReasons(device: NvmlDevice, clocks_event_reasons: *mut c_ulonglong);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetCurrentClocksThrottleReasons(
+            device: NvmlDevice, clocks_throttle_reasons: *mut c_ulonglong,
+        );
         [pass] nvmlDeviceGetSupportedClocksEventReasons(
             device: NvmlDevice, supported_clocks_event_reasons: *mut c_ulonglong,
         );
@@ -170,11 +190,14 @@ macro_rules! nvml_chapters {
             device: NvmlDevice, min_limit: *mut c_uint, max_limit: *mut c_uint,
         );
         [pass] nvmlDeviceGetPowerManagementDefaultLimit(device: NvmlDevice, default_limit: *mut c_uint);
-        [pass] nvmlDeviceGetPowerUsage(device: NvmlDevice, power: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetPowerUsage(device: NvmlDevice, power: *mut c_uint);
         [pass] nvmlDeviceGetPowerMizerMode_v1(device: NvmlDevice, power_mizer_mode: *mut c_void);
         [pass] nvmlDeviceSetPowerMizerMode_v1(device: NvmlDevice, power_mizer_mode: *mut c_void);
-        [pass] nvmlDeviceGetTotalEnergyConsumption(device: NvmlDevice, energy: *mut c_ulonglong);
-        [pass] nvmlDeviceGetEnforcedPowerLimit(device: NvmlDevice, limit: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetTotalEnergyConsumption(device: NvmlDevice, energy: *mut c_ulonglong);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetEnforcedPowerLimit(device: NvmlDevice, limit: *mut c_uint);
         [pass] nvmlDeviceSetAdaptiveTgpMode_v1(device: NvmlDevice, mode: c_int);
         [pass] nvmlDeviceGetAdaptiveTgpModeInfo_v1(device: NvmlDevice, info: *mut c_void);
         [pass] nvmlDeviceGetGpuOperationMode(device: NvmlDevice, current: *mut c_int, pending: *mut c_int);
@@ -190,7 +213,8 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceSetDramEncryptionMode(device: NvmlDevice, dram_encryption: *const c_void);
         [pass] nvmlDeviceGetEccMode(device: NvmlDevice, current: *mut c_int, pending: *mut c_int);
         [pass] nvmlDeviceGetDefaultEccMode(device: NvmlDevice, default_mode: *mut c_int);
-        [pass] nvmlDeviceGetBoardId(device: NvmlDevice, board_id: *mut c_uint);
+        /// of the device that the slot has now
+        [answer] nvmlDeviceGetBoardId(device: NvmlDevice, board_id: *mut c_uint);
         [pass] nvmlDeviceGetMultiGpuBoard(device: NvmlDevice, multi_gpu_bool: *mut c_uint);
         [pass] nvmlDeviceGetTotalEccErrors(
             device: NvmlDevice, error_type: c_int, counter_type: c_int, ecc_counts: *mut c_ulonglong,

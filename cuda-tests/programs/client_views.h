@@ -5,6 +5,7 @@
 //   nvml                        nvmlInit_v2
 //   nvmlmem INDEX               total free used of version 1, then of version 2
 //   nvmlpolls on|off            a thread that asks for the memory of device 0 all the time
+//   nvmlkeep INDEX              takes a handle;  nvmlkept: what it tells by now
 //   nvmlrefusals INDEX          memory information with null pointers and wrong version fields
 //   nvmllist NAME INDEX ROOM    a process list (compute1 compute2 compute3 graphics mps detail) with that much room
 //   nvmlbusy INDEX              utilisation rates, then the pids in the samples of both kinds
@@ -200,6 +201,28 @@ static void *poller(void *unused) {
   return unused;
 }
 
+// What a handle from before tells: code, total, UUID, index, whether its PCI name and its UUID lead to the same device,
+// then the pids in its list.
+static void *kept_device;
+static void print_kept(void) {
+  struct nvml_memory memory = {0};
+  struct nvml_pci pci = {0};
+  struct nvml_process2 entries[8];
+  char uuid[96] = {0};
+  unsigned index = 99, count = 8;
+  void *by_uuid = NULL, *by_pci = NULL;
+  int r = nv.nvmlDeviceGetMemoryInfo(kept_device, &memory);
+  r = r ? r : nv.nvmlDeviceGetUUID(kept_device, uuid, sizeof uuid);
+  r = r ? r : nv.nvmlDeviceGetIndex(kept_device, &index);
+  r = r ? r : nv.nvmlDeviceGetPciInfo_v3(kept_device, &pci);
+  r = r ? r : nv.nvmlDeviceGetHandleByUUID(uuid, &by_uuid);
+  r = r ? r : nv.nvmlDeviceGetHandleByPciBusId_v2(pci.name, &by_pci);
+  r = r ? r : nv.nvmlDeviceGetComputeRunningProcesses_v3(kept_device, &count, entries);
+  printf("nvmlkept %d %llu %s %u %s", r, memory.total, uuid, index, by_uuid == by_pci ? "same" : "differ");
+  if (!r) print_pids(entries, count, sizeof *entries, offsetof(struct nvml_process2, pid));
+  printf("\n");
+}
+
 static int views_command(const char *verb, char *a, char *b, char *c) {
   unsigned x = a ? strtoul(a, NULL, 0) : 0, y = b ? strtoul(b, NULL, 0) : 0;
   if (!strcmp(verb, "nvml")) {
@@ -225,6 +248,11 @@ static int views_command(const char *verb, char *a, char *b, char *c) {
       pthread_join(polls.thread, NULL);
       printf("nvmlpolls %d %lu\n", polls.polls > 0, polls.failed);
     }
+  } else if (!strcmp(verb, "nvmlkeep")) {
+    reach_nvml();
+    printf("nvmlkeep %d\n", !(kept_device = nvml_device(x)));
+  } else if (!strcmp(verb, "nvmlkept")) {
+    print_kept();
   } else if (!strcmp(verb, "nvmlrefusals")) {
     reach_nvml(); print_refusals(x);
   } else if (!strcmp(verb, "nvmllist")) {

@@ -16,6 +16,7 @@
 //! call that asks for a slot learns everything again. The mask stays what it was: the driver shows the new device in
 //! the old one's place.
 
+pub mod listed;
 pub mod moved;
 pub mod names;
 pub mod nodes;

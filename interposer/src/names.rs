@@ -54,13 +54,10 @@ const CALLED: [Symbol; 37] = [
     Symbol::cuGraphGetNodes,
 ];
 
-/// NVML's.
-const NVML_CALLED: [nvml::Symbol; 1] = [nvml::Symbol::nvmlDeviceGetUUID];
-
 /// The driver's functions that have a place.
 pub const DRIVER_PLACES: usize = HOOKED.len() + CALLED.len();
-/// NVML's functions that have a place.
-pub const NVML_PLACES: usize = nvml::HOOKED.len() + NVML_CALLED.len();
+/// NVML's functions that have a place: it calls none beside the hooked ones.
+pub const NVML_PLACES: usize = nvml::HOOKED.len();
 
 const fn driver_symbol(place: usize) -> Symbol {
     if place < HOOKED.len() {
@@ -71,11 +68,7 @@ const fn driver_symbol(place: usize) -> Symbol {
 }
 
 const fn nvml_symbol(place: usize) -> nvml::Symbol {
-    if place < nvml::HOOKED.len() {
-        nvml::HOOKED[place]
-    } else {
-        NVML_CALLED[place - nvml::HOOKED.len()]
-    }
+    nvml::HOOKED[place]
 }
 
 /// The place of a driver's function. Does not compile for one that has none: it has to be named above.

@@ -10,6 +10,8 @@ mod init;
 mod memory;
 mod module;
 pub mod nvml;
+mod nvml_handles;
+mod nvml_listed;
 mod nvml_processes;
 mod nvml_topology;
 mod nvml_utilisation;

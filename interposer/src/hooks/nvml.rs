@@ -9,19 +9,18 @@
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_char, c_uint};
-use core::sync::atomic::Ordering;
 
 use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUUID};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::attachment::job::Job;
+use super::nvml_handles::{handle_of, note_given, now, slot_of, slot_with};
+use super::nvml_listed::shared;
+use crate::devices::listed::{self, in_pci_order};
 use crate::guest::errno;
-use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
 use crate::real::call_nvml;
-use crate::session;
-use crate::state::{self, State};
 
+pub use super::nvml_handles::*;
 pub use super::nvml_processes::*;
 pub use super::nvml_topology::*;
 pub use super::nvml_utilisation::*;
@@ -43,48 +42,6 @@ fn initialised(result: NvmlReturn) -> NvmlReturn {
         let _ = shared();
     }
     result
-}
-
-/// This process's state and job. `None`: NVML shows what it shows.
-pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
-    let state = state::get()?;
-    errno::preserving(|| session::ensure(state, true));
-    super::init::be_reachable();
-    Some((state, state.job()?))
-}
-
-/// The job's slots in the order NVML lists them: those whose device this process may open.
-fn in_pci_order(job: &Job) -> ([usize; MAX_DEVICES], usize) {
-    let mut order = [0; MAX_DEVICES];
-    let mut count = 0;
-    let open = |(slot, _): &(usize, &_)| job.is_open(*slot);
-    for (slot, device) in job.devices().iter().enumerate().take(MAX_DEVICES).filter(open) {
-        count += 1;
-        // How many come before: fewer than `count`, each once.
-        let index = device.index.load(Ordering::Relaxed);
-        let rank = job
-            .devices()
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| job.is_open(*other))
-            .filter(|(other, candidate)| (candidate.index.load(Ordering::Relaxed), *other) < (index, slot))
-            .count();
-        if let Some(place) = order.get_mut(rank) {
-            *place = slot;
-        }
-    }
-    (order, count)
-}
-
-/// The slot of a device that NVML gave a handle for. `None`: not the job's.
-pub(super) fn slot_of(job: &Job, device: NvmlDevice) -> Option<usize> {
-    let mut name: [c_char; 96] = [0; 96];
-    if !call_nvml!(nvmlDeviceGetUUID(device, name.as_mut_ptr(), name.len() as c_uint)).is_success() {
-        return None;
-    }
-    // SAFETY: NVML ends what it writes with a zero, and the array began as zeros.
-    let uuid = text::parse_uuid(unsafe { bytes_of(name.as_ptr()) })?;
-    job.slot_of(&uuid)
 }
 
 pub fn nvmlDeviceGetCount(device_count: *mut c_uint) -> NvmlReturn {
@@ -124,17 +81,15 @@ pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut NvmlDevice) -> 
 fn by_index(index: c_uint, device: *mut NvmlDevice) -> Option<NvmlReturn> {
     let (_, job) = shared().filter(|_| !device.is_null())?;
     let (order, count) = in_pci_order(job);
-    let listed = order
-        .get(..count)?
-        .get(index as usize)
-        .and_then(|slot| job.devices().get(*slot));
-    let Some(found) = listed else {
+    let Some(slot) = order.get(..count)?.get(index as usize) else {
         return Some(NvmlReturn::INVALID_ARGUMENT);
     };
-    // A MIG instance is listed through its card, as NVML does; its own handle comes from the card's.
-    let mut name = Text::<64>::new();
-    text::push_uuid(&mut name, &found.uuid(), found.is_mig());
-    Some(call_nvml!(nvmlDeviceGetHandleByUUID(name.as_c_str().as_ptr(), device)))
+    let result = handle_of(job, *slot, device);
+    if result.is_success() {
+        // SAFETY: NVML succeeded with this pointer.
+        note_given(unsafe { device.read() }, *slot);
+    }
+    Some(result)
 }
 
 pub fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut NvmlDevice) -> NvmlReturn {
@@ -164,7 +119,9 @@ fn if_ours(result: NvmlReturn, device: *mut NvmlDevice) -> NvmlReturn {
     }
     let Some((_, job)) = shared() else { return result };
     // SAFETY: NVML succeeded with this pointer.
-    if slot_of(job, unsafe { device.read() }).is_some() {
+    let found = unsafe { device.read() };
+    if let Some(slot) = slot_with(job, found) {
+        note_given(found, slot);
         return result;
     }
     // SAFETY: as above.
@@ -174,7 +131,7 @@ fn if_ours(result: NvmlReturn, device: *mut NvmlDevice) -> NvmlReturn {
 
 #[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn {
-    let result = call_nvml!(nvmlDeviceGetIndex(device, index));
+    let result = call_nvml!(nvmlDeviceGetIndex(now(device), index));
     if result.is_success()
         && !index.is_null()
         && let Some((_, job)) = shared()
@@ -192,8 +149,7 @@ pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn 
 /// What the job sees of a device's memory, by its books: (total, free, used). The driver is not asked: it may be
 /// checkpointed.
 fn memory_shown(device: NvmlDevice, total: u64, free: u64) -> Option<(u64, u64, u64)> {
-    let state = state::get()?;
-    errno::preserving(|| session::ensure(state, true));
+    let state = listed::looked_up()?;
     let slot = match state.job() {
         Some(job) => slot_of(job, device)?,
         // No broker has answered: the environment's limit holds on every device.
@@ -206,7 +162,7 @@ fn memory_shown(device: NvmlDevice, total: u64, free: u64) -> Option<(u64, u64, 
 }
 
 pub fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {
-    let result = call_nvml!(nvmlDeviceGetMemoryInfo(device, memory));
+    let result = call_nvml!(nvmlDeviceGetMemoryInfo(now(device), memory));
     if result.is_success() && !memory.is_null() {
         // SAFETY: NVML succeeded with this pointer.
         let truth = unsafe { memory.read_unaligned() };
@@ -222,7 +178,7 @@ pub fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> N
 const MEMORY_V2: c_uint = size_of::<NvmlMemoryV2>() as c_uint | 2 << 24;
 
 pub fn nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2) -> NvmlReturn {
-    let result = call_nvml!(nvmlDeviceGetMemoryInfo_v2(device, memory));
+    let result = call_nvml!(nvmlDeviceGetMemoryInfo_v2(now(device), memory));
     if !result.is_success() || memory.is_null() {
         return result;
     }

@@ -16,7 +16,8 @@ use partage_abi::nvml::{
 };
 use partage_protocol::message::TOKEN_BYTES;
 
-use super::nvml::shared;
+use super::nvml_handles::now;
+use super::nvml_listed::shared;
 use crate::guest::errno;
 use crate::guest::sys;
 use crate::guest::text::{self, Text};
@@ -53,6 +54,7 @@ impl Process for c_uint {
 macro_rules! lists {
     ($( $symbol:ident: $info:ty; )*) => { $(
         pub fn $symbol(device: NvmlDevice, info_count: *mut c_uint, infos: *mut $info) -> NvmlReturn {
+            let device = now(device);
             let ask = |count, infos| call_nvml!($symbol(device, count, infos));
             keep_ours(ask, info_count, infos, NvmlReturn::SUCCESS)
         }
@@ -72,6 +74,7 @@ lists! {
 }
 
 pub fn nvmlDeviceGetAccountingPids(device: NvmlDevice, count: *mut c_uint, pids: *mut c_uint) -> NvmlReturn {
+    let device = now(device);
     let ask = |count, pids| call_nvml!(nvmlDeviceGetAccountingPids(device, count, pids));
     keep_ours(ask, count, pids, NvmlReturn::SUCCESS)
 }
@@ -83,7 +86,7 @@ pub fn nvmlDeviceGetAccountingStats(device: NvmlDevice, pid: c_uint, stats: *mut
     let mut own: NvmlAccountingStats = unsafe { core::mem::zeroed() };
     let is_asked = !stats.is_null();
     let place = if is_asked { &raw mut own } else { stats };
-    let result = call_nvml!(nvmlDeviceGetAccountingStats(device, pid, place));
+    let result = call_nvml!(nvmlDeviceGetAccountingStats(now(device), pid, place));
     if !result.is_success() || !is_asked {
         return result;
     }
@@ -113,7 +116,7 @@ pub fn nvmlDeviceGetAccountingStats_v2(device: NvmlDevice, stats: *mut c_void) -
     }
     // SAFETY: as long as its version says, and no longer than ours.
     unsafe { core::ptr::copy_nonoverlapping(stats.cast::<u8>(), place.cast(), size) };
-    let result = call_nvml!(nvmlDeviceGetAccountingStats_v2(device, place));
+    let result = call_nvml!(nvmlDeviceGetAccountingStats_v2(now(device), place));
     if !result.is_success() {
         return result;
     }
@@ -142,6 +145,7 @@ pub fn nvmlDeviceGetRunningProcessDetailList(device: NvmlDevice, plist: *mut Nvm
     // SAFETY: as its version says.
     let given = unsafe { plist.read_unaligned() };
     let mut count = given.numProcArrayEntries;
+    let device = now(device);
     let ask = |count: *mut c_uint, entries: *mut NvmlProcessDetailV1| {
         // SAFETY: `keep_ours` passes the count below, or one of its own.
         let room = unsafe { count.read() };

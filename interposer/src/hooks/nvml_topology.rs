@@ -8,7 +8,8 @@ use core::ffi::{c_int, c_uint};
 
 use partage_abi::nvml::{NvmlDevice, NvmlReturn};
 
-use super::nvml::{shared, slot_of};
+use super::nvml_handles::{note_given, now, slot_with};
+use super::nvml_listed::shared;
 use crate::attachment::job::Job;
 use crate::real::call_nvml;
 
@@ -19,7 +20,7 @@ pub fn nvmlDeviceGetTopologyNearestGpus(
     count: *mut c_uint,
     device_array: *mut NvmlDevice,
 ) -> NvmlReturn {
-    let ask = |count, devices| call_nvml!(nvmlDeviceGetTopologyNearestGpus(device, level, count, devices));
+    let ask = |count, devices| call_nvml!(nvmlDeviceGetTopologyNearestGpus(now(device), level, count, devices));
     keep_ours(&ask, count, device_array)
 }
 
@@ -95,11 +96,12 @@ fn gather(ask: Ask<'_>, job: &Job, listed: &mut [NvmlDevice; MOST]) -> Result<c_
         let Some(device) = listed.get(index).copied() else {
             break;
         };
-        if slot_of(job, device).is_some()
+        if let Some(slot) = slot_with(job, device)
             && let Some(place) = listed.get_mut(ours as usize)
         {
             // Never past the one that was just read.
             *place = device;
+            note_given(device, slot);
             ours += 1;
         }
     }

@@ -14,6 +14,7 @@ use partage_abi::nvml::{
     NvmlUtilization,
 };
 
+use super::nvml_handles::now;
 use super::nvml_processes::{Process, each_of_ours, keep_ours, processes};
 use crate::guest::sys;
 use crate::real::call_nvml;
@@ -24,6 +25,7 @@ processes!(NvmlProcessUtilizationSample, NvmlProcessUtilizationInfoV1);
 const PERIOD_US: u64 = 1_000_000;
 
 pub fn nvmlDeviceGetUtilizationRates(device: NvmlDevice, utilization: *mut NvmlUtilization) -> NvmlReturn {
+    let device = now(device);
     let result = call_nvml!(nvmlDeviceGetUtilizationRates(device, utilization));
     if !result.is_success() || utilization.is_null() {
         return result;
@@ -52,6 +54,7 @@ pub fn nvmlDeviceGetProcessUtilization(
     process_samples_count: *mut c_uint,
     last_seen_time_stamp: c_ulonglong,
 ) -> NvmlReturn {
+    let device = now(device);
     let ask = |count, samples| {
         call_nvml!(nvmlDeviceGetProcessUtilization(
             device,
@@ -79,6 +82,7 @@ pub fn nvmlDeviceGetProcessesUtilizationInfo(
     // SAFETY: as its version says.
     let given = unsafe { info.read_unaligned() };
     let mut count = given.processSamplesCount;
+    let device = now(device);
     let ask = |count: *mut c_uint, entries: *mut NvmlProcessUtilizationInfoV1| {
         // SAFETY: `keep_ours` passes the count below, or one of its own.
         let room = unsafe { count.read() };

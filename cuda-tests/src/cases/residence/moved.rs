@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("residence::a_job_moves_there_and_back", there_and_back).simulated(two),
         Case::new("residence::all_processes_of_a_job_move_together", several).simulated(two),
+        Case::new("residence::an_nvml_handle_from_before_a_move_is_the_jobs", handles).simulated(two),
         Case::new("residence::a_moved_job_outlives_the_broker", outlives).simulated(two),
         Case::new(
             "residence::a_broker_killed_in_any_call_of_a_move_leaves_a_whole_job",
@@ -54,6 +55,28 @@ pub fn is_on(rig: &Rig, client: &mut Client, name: &str, gpu: usize) {
     client.expect("nvmldevices", &format!("nvmldevices 0 1 good {uuid}"));
     let pid = client.pid();
     client.expect("nvmllist compute3 0 8", &format!("nvmllist 0 1 {pid}"));
+}
+
+/// A program keeps a handle, and a monitor beside it keeps another one: both stand for the job's slot.
+fn handles(rig: &Rig) {
+    let mut other = rig.client(&["-m", "5GiB", "-g", "1"]);
+    other.ready();
+    other.expect(&format!("alloc {GIB} a"), "alloc 0");
+    let mut job = siblings(rig, &["-m", "2GiB", "-g", "0", "--name", "one"], 1);
+    let mut beside = job.start(rig);
+    let pid = job.members[0].pid();
+    job.members[0].expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
+    for client in [&mut job.members[0], &mut beside] {
+        client.expect("nvml", "nvml 0");
+        client.expect("nvmlkeep 0", "nvmlkeep 0");
+    }
+    for gpu in [1, 0] {
+        ok(rig, &["migrate", "one", "--to", &gpu.to_string()]);
+        let told = format!("nvmlkept 0 {} {} 0 same {pid}", 2 * GIB, uuids(rig)[gpu]);
+        for client in [&mut job.members[0], &mut beside] {
+            client.expect("nvmlkept", &told);
+        }
+    }
 }
 
 fn there_and_back(rig: &Rig) {
