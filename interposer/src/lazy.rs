@@ -9,7 +9,10 @@
 //! ```
 //! `run` wrote the request as the broker takes it, with a token that it chose. The broker makes one job of all requests
 //! with one token, so every process may ask. Whoever was refused has no job: its `cuInit` fails, and no call of it that
-//! takes memory gets any.
+//! takes memory gets any. What NVML shows until then: [`foreseen`].
+
+pub mod answer;
+pub mod foreseen;
 
 use core::ffi::CStr;
 
@@ -68,7 +71,7 @@ pub fn admit(state: &State) -> bool {
     let mut losses = 0;
     while losses < MOST_LOSSES {
         let began = sys::now_ns();
-        let mut socket = match open(state) {
+        let mut socket = match open(state, sys::now_ns().saturating_add(BROKER_WAIT_NS)) {
             Ok(socket) => socket,
             Err(_) => {
                 refuse(state, b"no broker answers");
@@ -90,9 +93,9 @@ pub fn admit(state: &State) -> bool {
 }
 
 /// Connects; starts a private broker where none is.
-fn open(state: &State) -> Result<Kept, Refusal> {
+fn open(state: &State, deadline_ns: u64) -> Result<Kept, Refusal> {
     let turn = &mut state.session.hold().start_turn;
-    let found = open_until(state, turn, sys::now_ns().saturating_add(BROKER_WAIT_NS));
+    let found = open_until(state, turn, deadline_ns);
     turn.close();
     found
 }
@@ -137,18 +140,52 @@ fn converse(state: &State, socket: &Kept) -> Said {
         );
         return Said::Refused;
     }
-    let mut pieces = document.chunks(PIECE).peekable();
+    if say(socket, &[document]).is_err() {
+        return Said::Lost;
+    }
+    let mut said = Said::Lost;
+    hear(socket, u64::MAX, |text| {
+        if text.starts_with(br#"{"reply":"waiting""#) {
+            wait_on(state, field(text, br#","reason":""#));
+            return Heard::More;
+        }
+        said = if text.starts_with(br#"{"reply":"admitted""#) {
+            Said::Admitted
+        } else {
+            refuse(state, field(text, br#","message":""#));
+            Said::Refused
+        };
+        Heard::Enough
+    });
+    said
+}
+
+/// Says a document that is in parts.
+fn say(socket: &Kept, parts: &[&[u8]]) -> Result<(), Refusal> {
+    let mut pieces = parts.iter().flat_map(|part| part.chunks(PIECE)).peekable();
     while let Some(piece) = pieces.next() {
         let mut packet = Text::<{ PIECE + frame::HEAD + 1 }>::new();
         packet.push(frame::head(pieces.peek().is_none())).push(piece);
-        if socket::send(socket, packet.as_bytes()).is_err() {
-            return Said::Lost;
-        }
+        socket::send(socket, packet.as_bytes())?;
     }
+    Ok(())
+}
+
+/// What a listener makes of a document.
+enum Heard {
+    /// It waits for another one.
+    More,
+    /// It has what it wanted.
+    Enough,
+}
+
+/// Hands the beginning of each document that comes to `take`, until that has enough, nothing comes any more, or it is
+/// too late.
+fn hear(socket: &Kept, deadline_ns: u64, mut take: impl FnMut(&[u8]) -> Heard) {
     let mut is_amid = false;
-    loop {
+    while sys::now_ns() < deadline_ns {
         let mut buffer = [0_u8; PIECE];
-        let Some(fd) = socket.fd() else { return Said::Lost };
+        let Some(fd) = socket.fd() else { return };
         if sys::poll(fd, libc::POLLIN, LOOK_NS) == 0 {
             continue;
         }
@@ -159,21 +196,15 @@ fn converse(state: &State, socket: &Kept) -> Said {
         }
         let packet = usize::try_from(length).ok().and_then(|length| buffer.get(..length));
         let Some((text, is_last)) = packet.and_then(frame::piece) else {
-            return Said::Lost;
+            return;
         };
         // What a document is stands at its beginning, and that is in its first packet.
         if core::mem::replace(&mut is_amid, !is_last) {
             continue;
         }
-        if text.starts_with(br#"{"reply":"admitted""#) {
-            return Said::Admitted;
+        if matches!(take(text), Heard::Enough) {
+            return;
         }
-        if text.starts_with(br#"{"reply":"waiting""#) {
-            wait_on(state, field(text, br#","reason":""#));
-            continue;
-        }
-        refuse(state, field(text, br#","message":""#));
-        return Said::Refused;
     }
 }
 

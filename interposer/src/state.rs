@@ -26,6 +26,7 @@ use crate::guest::lock::{Guarded, Lock};
 use crate::guest::sys;
 use crate::guest::wiped::Wiped;
 use crate::job_word::own_record::OwnRecord;
+use crate::lazy::answer::Foreseen;
 use crate::memory::pools::table::Pools;
 use crate::memory::tables::Tables;
 use crate::session::connection::Session;
@@ -114,6 +115,8 @@ pub struct State {
     pub pools: Pools,
     /// What ties this process to a broker.
     pub attachment: Attachment,
+    /// What NVML shows before a lazy admission.
+    pub foreseen: Foreseen,
     /// Stands for the broker's page while standalone.
     pub own_broker_page: BrokerPage,
     /// Stands for the client's page while standalone.

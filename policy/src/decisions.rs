@@ -38,6 +38,7 @@ mod ending;
 mod evidence;
 mod expected;
 mod fairness;
+mod foreseen;
 mod headroom;
 mod idling;
 mod least;

@@ -2,6 +2,7 @@
 //! The admin protocol's documents for users: read-only, over the policy's questions.
 
 mod events;
+pub(crate) mod foreseen;
 mod moving;
 mod ps;
 mod queue;

@@ -54,6 +54,50 @@ fn requests_with_one_token_are_one_job() {
     );
 }
 
+/// What NVML would show a program of such a request now: each device's index and limit.
+fn foreseen(host: &mut Host, amount: &str, digit: &str) -> Vec<(u32, u64)> {
+    let request = RunRequest {
+        dry_run: true,
+        ..lazy(amount, digit)
+    };
+    let (ticket, _) = host.run(1, request);
+    match host.replies[&ticket].last() {
+        Some(Reply::Foreseen { devices }) => {
+            let shown = devices
+                .iter()
+                .map(|device| (device.index.expect("known"), device.limit_bytes));
+            shown.collect()
+        }
+        other => panic!("not foreseen: {other:?}"),
+    }
+}
+
+#[test]
+fn a_look_promises_nothing_and_shows_what_the_job_would_have() {
+    let mut host = Host::new(&[16, 16]);
+    host.admitted(1, mem("8GiB"));
+    assert_eq!(foreseen(&mut host, "6GiB", "a"), [(1, 6 * GIB)]);
+    assert_eq!(foreseen(&mut host, "50%", "a").len(), 1);
+    assert_eq!(host.policy.live_jobs(), 1, "nothing is promised");
+    let (first, _) = host.run(1, lazy("6GiB", "a"));
+    assert!(host.job_of(first).is_some());
+    // What the job has, whatever else would be free now.
+    host.admitted(1, mem("9GiB"));
+    assert_eq!(foreseen(&mut host, "6GiB", "a"), [(1, 6 * GIB)]);
+    // Where it would wait, a device that it could have.
+    let shown = foreseen(&mut host, "15GiB", "b");
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0].1, 15 * GIB);
+    let (refused, _) = host.run(
+        1,
+        RunRequest {
+            dry_run: true,
+            ..lazy("40GiB", "c")
+        },
+    );
+    assert!(matches!(host.replies[&refused].last(), Some(Reply::Error(_))));
+}
+
 #[test]
 fn who_waits_joins_the_job_that_another_process_began() {
     let mut host = Host::new(&[16]);

@@ -16,7 +16,7 @@ mod views;
 pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use event::{EventDevice, EventNumbers, EventView};
 pub use failure::{ErrorCode, ErrorView};
-pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
+pub use reply::{Admitted, DrainView, ForeseenDevice, MoveView, MovedView, Reply, StayingView, Waiting};
 pub use request::{RegisterRequest, Request, RunRequest, TermsChange};
 pub use status_views::{BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView};
 pub use views::{

@@ -14,6 +14,8 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("lazy::without_a_gpu_there_is_no_job_and_no_broker", no_gpu),
         Case::new("lazy::all_processes_are_one_job_from_the_first_use_on", one_job),
+        Case::new("lazy::nvml_before_the_first_use_shows_what_the_job_would_have", nvml)
+            .simulated("needs two devices of 16 GiB"),
         Case::new("lazy::a_full_card_is_waited_for_or_refused", full_card)
             .simulated("its numbers are those of a GPU of 16 GiB"),
         Case::new("lazy::hidden_gpus_stay_hidden", hidden),
@@ -76,6 +78,54 @@ fn one_job(rig: &Rig) {
     next.ready();
     assert_eq!(rig.jobs().len(), 1);
     job.shell.kill();
+}
+
+/// NVML, before `cuInit`, shows the devices and the limit that the driver shows afterwards, and nothing is promised for
+/// that. A handle from then stands for the job's device, also where that has become another one.
+fn nvml(rig: &Rig) {
+    let job = siblings(rig, &["--lazy", "-m", "8GiB"], 0);
+    let mut looks = [job.start(rig), job.start(rig)];
+    let mut uuids = Vec::new();
+    for client in &mut looks {
+        client.expect("nvml", "nvml 0");
+        let devices = client.say("nvmldevices");
+        let uuid = devices
+            .strip_prefix("nvmldevices 0 1 good ")
+            .expect("one device")
+            .to_owned();
+        client.expect("nvmlkeep 0", "nvmlkeep 0");
+        assert_eq!(client.numbers("nvmlmem 0")[..4], [0, 8 * GIB, 8 * GIB, 0]);
+        client.expect("nvmlkept", &format!("nvmlkept 0 {} {uuid} 0 same", 8 * GIB));
+        uuids.push(uuid);
+    }
+    assert_eq!(uuids[0], uuids[1]);
+    assert!(rig.jobs().is_empty(), "nothing is promised for a look");
+    let uses = &mut looks[0];
+    uses.expect("init 0", "init 0");
+    uses.expect("ctx 0", "ctx 0");
+    uses.expect("uuid 0", &format!("uuid 0 {}", uuids[0]));
+    let pid = uses.pid();
+    // The one that looks sees the job that there is by now, and is no part of it.
+    for client in &mut looks {
+        client.expect("nvmlkept", &format!("nvmlkept 0 {} {} 0 same {pid}", 8 * GIB, uuids[0]));
+    }
+    let memory = looks[1].numbers("nvmlmem 0");
+    assert!(memory[3] > 0 && memory[2] + memory[3] == 8 * GIB, "{memory:?}");
+    assert_eq!(rig.jobs()[0]["clients"].as_array().map(Vec::len), Some(1));
+    // Another takes the device that was foreseen.
+    let other = siblings(rig, &["--lazy", "-m", "6GiB"], 0);
+    let mut late = other.start(rig);
+    late.expect("nvml", "nvml 0");
+    let foreseen = late.say("nvmldevices");
+    late.expect("nvmlkeep 0", "nvmlkeep 0");
+    let gpu = foreseen.rsplit(' ').next().expect("a UUID").to_owned();
+    let mut holder = rig.client(&["-m", "12GiB", "-g", &gpu]);
+    holder.ready();
+    late.expect("init 0", "init 0");
+    late.expect("ctx 0", "ctx 0");
+    late.expect("uuid 0", &format!("uuid 0 {}", uuids[0]));
+    let pid = late.pid();
+    late.expect("nvmlkept", &format!("nvmlkept 0 {} {} 0 same {pid}", 6 * GIB, uuids[0]));
 }
 
 fn full_card(rig: &Rig) {

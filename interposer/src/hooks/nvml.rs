@@ -9,13 +9,15 @@
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_char, c_uint};
+use core::sync::atomic::Ordering;
 
-use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUUID};
+use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlProcessInfo, NvmlReturn, NvmlUUID};
 use partage_protocol::message::MAX_DEVICES;
 
 use super::nvml_handles::{handle_of, note_given, now, slot_of, slot_with};
 use super::nvml_listed::shared;
-use crate::devices::listed::{self, in_pci_order};
+use super::nvml_processes::each_of_ours;
+use crate::devices::listed::{self, Listed, in_pci_order};
 use crate::guest::errno;
 use crate::memory::account;
 use crate::real::call_nvml;
@@ -149,16 +151,37 @@ pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn 
 /// What the job sees of a device's memory, by its books: (total, free, used). The driver is not asked: it may be
 /// checkpointed.
 fn memory_shown(device: NvmlDevice, total: u64, free: u64) -> Option<(u64, u64, u64)> {
-    let state = listed::looked_up()?;
-    let slot = match state.job() {
-        Some(job) => slot_of(job, device)?,
+    let (limit, used) = match shared() {
+        Some((_, listed @ Listed::Foreseen(lines))) => {
+            let line = lines.get(slot_of(listed, device)?)?;
+            (line.limit.load(Ordering::Relaxed), used_by_ours(now(device)))
+        }
+        Some((state, listed)) => {
+            let slot = slot_of(listed, device)?;
+            errno::preserving(|| account::view(state, slot, false))?
+        }
         // No broker has answered: the environment's limit holds on every device.
-        None => MAX_DEVICES,
+        None => {
+            let state = listed::looked_up()?;
+            errno::preserving(|| account::view(state, MAX_DEVICES, false))?
+        }
     };
-    let (limit, used) = errno::preserving(|| account::view(state, slot, false))?;
     let total = limit.min(total);
     let used = used.min(total);
     Some((total, (total - used).min(free), used))
+}
+
+/// What the job's processes hold of a device, as far as NVML tells it.
+fn used_by_ours(device: NvmlDevice) -> u64 {
+    let ask = |count, infos| call_nvml!(nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos));
+    let mut used = 0_u64;
+    each_of_ours(ask, |process: NvmlProcessInfo| {
+        // All ones where NVML has no figure.
+        if process.usedGpuMemory != u64::MAX {
+            used = used.saturating_add(process.usedGpuMemory);
+        }
+    });
+    used
 }
 
 pub fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use partage_abi::nvml::{NvmlDevice, NvmlPciInfo, NvmlPciInfoExt, NvmlPciInfoV1, NvmlPciInfoV2, NvmlReturn};
 
 use super::nvml_listed::shared;
-use crate::attachment::job::Job;
+use crate::devices::listed::Listed;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::real::call_nvml;
 
@@ -61,7 +61,7 @@ fn given_for(device: NvmlDevice) -> Option<usize> {
 }
 
 /// The slot that has a device now. `None`: the device is not the job's.
-pub(super) fn slot_with(job: &Job, device: NvmlDevice) -> Option<usize> {
+pub(super) fn slot_with(job: Listed, device: NvmlDevice) -> Option<usize> {
     let mut name: [c_char; 96] = [0; 96];
     if !call_nvml!(nvmlDeviceGetUUID(device, name.as_mut_ptr(), name.len() as c_uint)).is_success() {
         return None;
@@ -72,12 +72,12 @@ pub(super) fn slot_with(job: &Job, device: NvmlDevice) -> Option<usize> {
 }
 
 /// The slot that a handle stands for. `None`: it never was one of the job's.
-pub(super) fn slot_of(job: &Job, device: NvmlDevice) -> Option<usize> {
+pub(super) fn slot_of(job: Listed, device: NvmlDevice) -> Option<usize> {
     slot_with(job, device).or_else(|| given_for(device).filter(|slot| *slot < job.devices().len()))
 }
 
 /// NVML's handle of the device that a slot has now.
-pub(super) fn handle_of(job: &Job, slot: usize, device: *mut NvmlDevice) -> NvmlReturn {
+pub(super) fn handle_of(job: Listed, slot: usize, device: *mut NvmlDevice) -> NvmlReturn {
     let Some(line) = job.devices().get(slot) else {
         return NvmlReturn::INVALID_ARGUMENT;
     };

@@ -10,7 +10,7 @@ use partage_abi::nvml::{NvmlDevice, NvmlReturn};
 
 use super::nvml_handles::{note_given, now, slot_with};
 use super::nvml_listed::shared;
-use crate::attachment::job::Job;
+use crate::devices::listed::Listed;
 use crate::real::call_nvml;
 
 #[inline(never)] // see `guard::DEEPEST`
@@ -78,7 +78,7 @@ fn keep_ours(ask: Ask<'_>, count: *mut c_uint, devices: *mut NvmlDevice) -> Nvml
 }
 
 /// NVML's whole list with the job's devices in front; answers how many these are.
-fn gather(ask: Ask<'_>, job: &Job, listed: &mut [NvmlDevice; MOST]) -> Result<c_uint, NvmlReturn> {
+fn gather(ask: Ask<'_>, job: Listed, listed: &mut [NvmlDevice; MOST]) -> Result<c_uint, NvmlReturn> {
     let mut all: c_uint = 0;
     let result = ask(&raw mut all, core::ptr::null_mut());
     if !result.is_success() {

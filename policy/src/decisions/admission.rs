@@ -107,7 +107,11 @@ impl Policy {
         };
         if run.request.dry_run {
             let before = self.before_new((run.caller.uid, spec.terms.class), now_ns);
-            return self.dry_run(run.ticket, &spec, before, machine);
+            let Some(token) = lazy else {
+                return self.dry_run(run.ticket, &spec, before, machine);
+            };
+            let living = self.living_job(token, run.caller.uid);
+            return self.foresee(run.ticket, (&spec, living), before, machine);
         }
         if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
             if run.request.restored.is_none() {

@@ -427,7 +427,7 @@ fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
     (part.max(time), part.saturating_add(time), account.holds.len())
 }
 
-fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
+pub(super) fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
     spec.amounts(device.size(), &device.seen.uuid.to_string(), slots)
 }
 

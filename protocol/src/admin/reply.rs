@@ -43,6 +43,11 @@ pub enum Reply {
     Move(MoveView),
     /// Answer to `Drain`.
     Drained(DrainView),
+    /// Answer to a `Run` with `dry_run` and a `token`: what NVML shows a program of `run --lazy` before it uses a GPU.
+    Foreseen {
+        /// The job's devices in job order.
+        devices: Vec<ForeseenDevice>,
+    },
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.
@@ -52,6 +57,19 @@ pub enum Reply {
     },
     /// Not done.
     Error(ErrorView),
+}
+
+/// One device that a job would have. The library finds each by its beginning: `uuid` stays the first field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeseenDevice {
+    /// `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// Its index.
+    pub index: Option<u32>,
+    /// Its whole memory.
+    pub total_bytes: u64,
+    /// What of it the job may use.
+    pub limit_bytes: u64,
 }
 
 /// Why a job waits.
