@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! partaged: the per-node broker. Arguments, wiring, exit codes.
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,10 +21,11 @@ use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::files::Disk;
+use partage_broker::snapshot::folder::Folder;
 use partage_broker::snapshot::{dump, fit, inside, restore, shared, store};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::{log, notify};
-use partage_protocol::snapshot::Unfit;
+use partage_protocol::snapshot::{Unfit, generation_name};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 
@@ -96,6 +98,9 @@ struct Arguments {
     /// Verify a snapshot and print its manifest, with its folder
     #[arg(long, hide = true, value_name = "DIR")]
     open_snapshot: Option<PathBuf>,
+    /// With --open-snapshot: a descriptor of that folder, which was opened already
+    #[arg(long, hide = true, value_name = "FD", requires = "open_snapshot")]
+    folder_fd: Option<i32>,
     /// With --open-snapshot: which one
     #[arg(long, hide = true, value_name = "N")]
     generation: Option<u64>,
@@ -144,7 +149,7 @@ fn main() -> ExitCode {
         return restore::serve(order);
     }
     if let Some(folder) = &arguments.open_snapshot {
-        return open_snapshot(folder, arguments.generation);
+        return open_snapshot(folder, arguments.folder_fd, arguments.generation);
     }
     if arguments.user_helper {
         user_database::serve();
@@ -162,21 +167,28 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a snapshot's folder and its manifest, or what is wrong with it.
-fn open_snapshot(folder: &Path, generation: Option<u64>) -> ExitCode {
-    let opened = store::own_folder(folder, false)
-        .map_err(|why| Unfit::new("folder", why))
-        .and_then(|()| store::Store::new(folder, Disk).open(generation))
-        .and_then(|(path, manifest)| {
+/// Prints a generation's name and its manifest, or what is wrong with it.
+fn open_snapshot(path: &Path, fd: Option<i32>, generation: Option<u64>) -> ExitCode {
+    let folder = match fd {
+        // SAFETY: the caller left it open for this process alone.
+        Some(fd) => Folder::of(unsafe { OwnedFd::from_raw_fd(fd) }, path),
+        None => Folder::open(path),
+    };
+    let folder = folder.map_err(|why| Unfit::new("folder", why));
+    let opened = folder.and_then(|folder| {
+        let opened = store::Store::new(&folder.way(), Disk).open(generation);
+        let opened = opened.and_then(|(_, manifest)| {
             let here = fit::Here {
                 uid: nix::unistd::geteuid().as_raw(),
                 processor: dump::processor(),
             };
-            fit::check(&manifest, &path, &here).map(|()| (path, manifest))
+            fit::check(&manifest, &here).map(|()| manifest)
         });
+        opened.map_err(|unfit| Unfit::new(unfit.field, folder.named(&unfit.why)))
+    });
     match opened {
-        Ok((path, manifest)) => {
-            println!("{}", path.display());
+        Ok(manifest) => {
+            println!("{}", generation_name(manifest.generation));
             println!("{}", String::from_utf8_lossy(&manifest.text()));
             ExitCode::SUCCESS
         }

@@ -11,8 +11,8 @@ use crate::message::MAX_DEVICES;
 
 /// The format that this program writes. A reader that knows less refuses it; this one reads all before it. 2: the
 /// driver's version, the library's protocol, what a job has of `/dev/shm`. 3: the machine's devices. 4: the rest of
-/// what the job asked for ([`SavedTerms`]).
-pub const FORMAT: u32 = 4;
+/// what the job asked for ([`SavedTerms`]). 5: where the processes look for the broker.
+pub const FORMAT: u32 = 5;
 /// The manifest's name in a generation's folder.
 pub const MANIFEST: &str = "manifest.json";
 /// The folder of CRIU's images in it.
@@ -75,6 +75,9 @@ pub struct Manifest {
     pub clients: Vec<SavedClient>,
     /// Our library as the processes have it mapped.
     pub library: String,
+    /// The folder in which they look for the broker's sockets; nothing in formats 1 to 4.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub socket_dir: String,
     /// The driver's version, as NVML says it; empty where it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub driver: String,
@@ -444,4 +447,7 @@ pub struct RestoreRequest {
     pub machine: Vec<SavedDevice>,
     /// The clients that will say hello.
     pub clients: Vec<SavedClient>,
+    /// For how long they are waited for, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ns: Option<u64>,
 }

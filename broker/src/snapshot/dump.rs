@@ -14,9 +14,10 @@ use nix::fcntl::{Flock, FlockArg};
 use partage_protocol::snapshot::{FILES, IMAGES, LOCK, Manifest};
 
 use super::files::Disk;
+use super::folder::Folder;
 use super::inside::Dump;
 use super::order::{DumpOrder, DumpOutcome};
-use super::store::{Store, own_folder};
+use super::store::Store;
 use super::{criu, inside, shared};
 
 /// Where an order, its lock and its outcome lie.
@@ -150,14 +151,20 @@ pub fn serve(order: &Path, outcome: &Path) {
 }
 
 fn carry_out(order: DumpOrder) -> Result<(u64, u64), String> {
-    own_folder(&order.folder, false)?;
-    let _lock = lock_folder(&order.folder)?;
+    let folder = Folder::open(&order.folder)?;
+    let saved = save_in(&folder.way(), &order);
+    saved.map_err(|why| folder.named(&why))
+}
+
+/// In the folder that was opened, whatever its name means by now.
+fn save_in(folder: &Path, order: &DumpOrder) -> Result<(u64, u64), String> {
+    let _lock = lock_folder(folder)?;
     let version = criu::version(&order.criu)?;
-    let store = Store::new(&order.folder, Disk);
+    let store = Store::new(folder, Disk);
     store.sweep();
     let text = |error: super::store::StoreError| error.to_string();
     let begun = store.begin(&format!("{}", std::process::id())).map_err(text)?;
-    let dumped = fill(&order, &begun, version);
+    let dumped = fill(order, &begun, version);
     match dumped {
         Ok(manifest) => store.commit(&begun, manifest, order.keep).map_err(text),
         Err(why) => {
@@ -176,14 +183,14 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
             .map(|()| path)
     };
     let (images, files, none) = (folder(IMAGES)?, folder(FILES)?, folder("none")?);
-    let library = mapped_library(order.tree).ok_or_else(|| {
+    let (library, mapped) = mapped_library(order.tree).ok_or_else(|| {
         format!(
             "pid {} has no copy of the library mapped that a restore could find",
             order.tree
         )
     })?;
     let name = library.file_name().unwrap_or_default();
-    std::fs::copy(&library, files.join(name)).map_err(|error| format!("cannot copy {}: {error}", library.display()))?;
+    std::fs::copy(&mapped, files.join(name)).map_err(|error| format!("cannot copy {}: {error}", library.display()))?;
     let streams = (0..3).map(|fd| std::fs::read_link(format!("/proc/{}/fd/{fd}", order.tree)));
     let streams = streams.map(|link| link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned()));
     let streams = streams.collect();
@@ -217,6 +224,7 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         streams,
         made_unix_ns: crate::clock::now().unix_ns,
         library: library.display().to_string(),
+        socket_dir: sockets_of(order.tree).unwrap_or_else(|| order.manifest.socket_dir.clone()),
         shared: held.shared,
         ..order.manifest.clone()
     })
@@ -249,17 +257,27 @@ fn lock_folder(folder: &Path) -> Result<Flock<File>, String> {
         .map_err(|_| format!("another checkpoint writes to {} at the moment", folder.display()))
 }
 
-/// The file of our library that a process has mapped.
-fn mapped_library(pid: u32) -> Option<PathBuf> {
+/// The file of our library that a process has mapped: its name among the process's mounts, and a way to the very file.
+fn mapped_library(pid: u32) -> Option<(PathBuf, PathBuf)> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let paths = maps
-        .lines()
-        .filter_map(|line| line.split_once('/').map(|(_, rest)| format!("/{rest}")));
-    let mut paths = paths.map(PathBuf::from);
-    paths.find(|path| {
+    maps.lines().find_map(|line| {
+        let path = PathBuf::from(format!("/{}", line.split_once('/')?.1));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("libpartage") && name.ends_with(".so") && !name.contains("_sim_")
+        let is_ours = name.starts_with("libpartage") && name.ends_with(".so") && !name.contains("_sim_");
+        let range = line.split(' ').next()?;
+        is_ours.then(|| (path, format!("/proc/{pid}/map_files/{range}").into()))
     })
+}
+
+/// The folder in which a process looks for the broker's sockets, where its environment says one. One that was restored
+/// has it from another broker.
+fn sockets_of(pid: u32) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut named = environment
+        .split(|byte| *byte == 0)
+        .filter_map(|variable| variable.strip_prefix(b"PARTAGE_SOCKET_DIR="));
+    let named = String::from_utf8(named.next()?.to_vec()).ok()?;
+    Path::new(&named).is_absolute().then_some(named)
 }
 
 fn kernel() -> String {

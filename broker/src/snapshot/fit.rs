@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use partage_protocol::message::MAJOR;
-use partage_protocol::snapshot::{FILES, Manifest, Unfit};
+use partage_protocol::snapshot::{Manifest, Unfit};
 
-use super::files::{Disk, Files};
+use super::own_mounts;
 
 /// How the names of x86 features begin that are instructions, or state that they use. The kernel lists more, of its own
 /// making, which come and go with its releases and are nothing to a program.
@@ -71,7 +71,7 @@ pub struct Here {
 ///
 /// # Errors
 /// [`Unfit`], with the name of the field.
-pub fn check(manifest: &Manifest, generation: &Path, here: &Here) -> Result<(), Unfit> {
+pub fn check(manifest: &Manifest, here: &Here) -> Result<(), Unfit> {
     if manifest.job.uid != here.uid {
         let why = format!(
             "it was a job of uid {}, and uid {} cannot restore it",
@@ -95,36 +95,16 @@ pub fn check(manifest: &Manifest, generation: &Path, here: &Here) -> Result<(), 
         );
         return Err(Unfit::new("protocol", why));
     }
-    same_library(manifest, generation)
+    same_library(manifest)
 }
 
 /// The library lies under a name that says its content, but anybody may have written to that place.
-fn same_library(manifest: &Manifest, generation: &Path) -> Result<(), Unfit> {
-    let library = Path::new(&manifest.library);
-    let name = library.file_name().unwrap_or_default().to_string_lossy();
-    let path = format!("{FILES}/{name}");
-    let Some(saved) = manifest.files.iter().find(|file| file.path == path) else {
-        return Err(Unfit::new(
-            "library",
-            format!("{path} is not in {}", generation.display()),
-        ));
-    };
-    match Disk.sum(library) {
-        Ok(found) if found == (saved.bytes, saved.sum) => Ok(()),
-        Ok(_) => Err(Unfit::new(
-            "library",
-            format!(
-                "{} is another file than the one that the processes had",
-                library.display()
-            ),
-        )),
-        // It is put back.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Unfit::new(
-            "library",
-            format!("cannot read {}: {error}", library.display()),
-        )),
-    }
+fn same_library(manifest: &Manifest) -> Result<(), Unfit> {
+    let unfit = |why: String| Unfit::new("library", why);
+    let saved = own_mounts::saved_library(manifest).map_err(unfit)?;
+    own_mounts::find_library(Path::new(&manifest.library), saved)
+        .map(drop)
+        .map_err(unfit)
 }
 
 /// Instructions that a processor had and another has not.
@@ -147,9 +127,10 @@ fn features(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use partage_protocol::snapshot::{SavedFile, SavedJob};
+    use partage_protocol::snapshot::{FILES, SavedFile, SavedJob};
 
     use super::*;
+    use crate::snapshot::files::{Disk, Files};
 
     const X86: &str = "GenuineIntel; 6; 143; fpu vme sse2 avx2 avx512f ibrs_enhanced";
     const ARM: &str = "fp asimd sve; 0x41; 0xd40";
@@ -165,7 +146,7 @@ mod tests {
     }
 
     /// A snapshot that fits, with a library that is there.
-    fn good() -> (Manifest, std::path::PathBuf) {
+    fn good() -> Manifest {
         let library = std::env::current_exe().expect("this program");
         let (bytes, sum) = Disk.sum(&library).expect("readable");
         let name = library.file_name().expect("a name").to_string_lossy();
@@ -174,7 +155,7 @@ mod tests {
             bytes,
             sum,
         };
-        let manifest = Manifest {
+        Manifest {
             job: SavedJob {
                 uid: 7,
                 ..SavedJob::default()
@@ -184,14 +165,13 @@ mod tests {
             library: library.display().to_string(),
             files: vec![file],
             ..Manifest::default()
-        };
-        (manifest, "/snapshot/gen-0001".into())
+        }
     }
 
     #[test]
     fn each_field_that_does_not_fit_says_so_by_its_name() {
-        let (manifest, generation) = good();
-        assert_eq!(check(&manifest, &generation, &here()), Ok(()));
+        let manifest = good();
+        assert_eq!(check(&manifest, &here()), Ok(()));
         let wrong: [(&str, Change); 5] = [
             ("uid", |manifest| manifest.job.uid = 8),
             ("processor", |manifest| manifest.processor.push_str(" amx_tile")),
@@ -200,19 +180,19 @@ mod tests {
             ("library", |manifest| manifest.files.clear()),
         ];
         for (field, change) in wrong {
-            let (mut manifest, generation) = good();
+            let mut manifest = good();
             change(&mut manifest);
-            let unfit = check(&manifest, &generation, &here()).expect_err(field);
+            let unfit = check(&manifest, &here()).expect_err(field);
             assert_eq!(unfit.field, field, "{unfit}");
         }
         // It is put back where it is gone, and format 1 says no protocol.
-        let (mut manifest, generation) = good();
+        let mut manifest = good();
         let name = Path::new(&manifest.library)
             .file_name()
             .map(|name| Path::new("/none").join(name));
         manifest.library = name.expect("a name").display().to_string();
         manifest.protocol = None;
-        assert_eq!(check(&manifest, &generation, &here()), Ok(()));
+        assert_eq!(check(&manifest, &here()), Ok(()));
     }
 
     #[test]

@@ -46,8 +46,12 @@ pub enum DumpOutcome {
 pub struct RestoreOrder {
     /// CRIU's program.
     pub criu: PathBuf,
-    /// The generation's folder, verified just now.
-    pub generation: PathBuf,
+    /// The snapshot's folder, verified just now: a descriptor, so that it is that one whatever its name means by now.
+    pub folder: i32,
+    /// The generation's name in it.
+    pub generation: String,
+    /// The folder of the broker's sockets.
+    pub sockets: PathBuf,
     /// A folder for what CRIU writes.
     pub work: PathBuf,
     /// A descriptor on which `restored` is said, or why not.

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::FromRawFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,10 +17,10 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use partage_protocol::message::RESTORE_NAME;
-use partage_protocol::snapshot::{FILES, IMAGES, MANIFEST, Manifest, Shared};
+use partage_protocol::snapshot::{IMAGES, MANIFEST, Manifest, Shared};
 
 use super::order::{RESTORED, RestoreOrder};
-use super::{criu, shared};
+use super::{criu, folder, own_mounts, shared};
 use crate::host::proc::SHARED_MEMORY;
 
 /// Passed on to the tree's first process.
@@ -56,6 +56,8 @@ pub fn serve(order: &str) -> ExitCode {
     waited.add(Signal::SIGCHLD);
     match begin(&order, &waited) {
         Ok(root) => {
+            // SAFETY: the caller left it open for us, and its last user, CRIU, has ended.
+            drop(unsafe { OwnedFd::from_raw_fd(order.folder) });
             let is_heard = writeln!(report, "{RESTORED}").is_ok();
             drop(report);
             // The job has its own streams, and whoever reads ours would wait for its end.
@@ -78,8 +80,9 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     if std::process::id() != 1 {
         return Err("this process is not the first of a pid namespace".to_owned());
     }
-    let path = order.generation.join(MANIFEST);
-    let text = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let generation = folder::way_to(&order.folder).join(&order.generation);
+    let text = std::fs::read(generation.join(MANIFEST))
+        .map_err(|error| format!("cannot read {MANIFEST} of {}: {error}", order.generation))?;
     let manifest = Manifest::parse(&text).map_err(|unfit| unfit.to_string())?;
     // By this name a library knows that it must start no broker here.
     nix::sys::prctl::set_name(RESTORE_NAME).map_err(system("take its name"))?;
@@ -95,9 +98,10 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(system("keep mounts private"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(system("mount /proc"))?;
-    put_back(Path::new(&manifest.library), &order.generation.join(FILES))?;
-    own_shared(&manifest.shared, &order.generation)?;
-    let images = order.generation.join(IMAGES);
+    own_mounts::sockets(&manifest.socket_dir, &order.sockets)?;
+    own_mounts::library(&manifest, &generation)?;
+    own_shared(&manifest.shared, &generation)?;
+    let images = generation.join(IMAGES);
     criu::restore(&order.criu, &images, &order.work, &manifest.streams)
 }
 
@@ -133,19 +137,6 @@ fn own_shared(saved: &Shared, generation: &Path) -> Result<(), String> {
     mount(Some("shm"), SHARED_MEMORY, Some("tmpfs"), flags, Some("mode=1777"))
         .map_err(|errno| format!("cannot mount a {} of the job's own: {}", SHARED_MEMORY, errno.desc()))?;
     shared::make(saved, generation, Path::new(SHARED_MEMORY))
-}
-
-/// The library lies where the processes have it mapped from: a reboot empties such folders.
-fn put_back(library: &Path, files: &Path) -> Result<(), String> {
-    if library.exists() {
-        return Ok(());
-    }
-    let fail = |error: std::io::Error| format!("cannot put {} back: {error}", library.display());
-    let folder = library.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder).map_err(fail)?;
-    let beside = folder.join(format!(".restored-{}", std::process::id()));
-    std::fs::copy(files.join(library.file_name().unwrap_or_default()), &beside).map_err(fail)?;
-    std::fs::rename(&beside, library).map_err(fail)
 }
 
 /// Waits for the tree's first process, and for whatever is left to us.

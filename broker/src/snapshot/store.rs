@@ -10,7 +10,6 @@
 //! only after that, and under another name.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use partage_protocol::snapshot::{LATEST, MANIFEST, Manifest, SavedFile, Unfit, generation_name, generation_of};
@@ -250,39 +249,4 @@ pub fn is_writable(path: &Path) -> Result<(), String> {
     let flags = nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK;
     let may = nix::unistd::access(path, flags);
     may.map_err(|errno| format!("cannot write to {}: {}", path.display(), errno.desc().to_lowercase()))
-}
-
-/// Opens a snapshot's folder for its owner alone, and makes it where it is missing.
-///
-/// # Errors
-/// A sentence: it is a link, somebody else's, or open to others.
-pub fn own_folder(path: &Path, is_to_make: bool) -> Result<(), String> {
-    use std::os::unix::fs::DirBuilderExt;
-    if is_to_make && !path.exists() {
-        let made = std::fs::DirBuilder::new().mode(0o700).create(path);
-        made.map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-    }
-    let facts = path
-        .symlink_metadata()
-        .map_err(|error| format!("cannot look at {}: {error}", path.display()))?;
-    let me = nix::unistd::geteuid().as_raw();
-    if !facts.is_dir() {
-        return Err(format!("{} is no folder (links are not followed)", path.display()));
-    }
-    if facts.uid() != me {
-        return Err(format!(
-            "{} belongs to uid {}, not to uid {me}",
-            path.display(),
-            facts.uid()
-        ));
-    }
-    let mode = facts.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(format!(
-            "{} has mode {mode:o}: others could read the job's memory in it (chmod 700 {})",
-            path.display(),
-            path.display()
-        ));
-    }
-    Ok(())
 }

@@ -12,6 +12,7 @@ use super::way::{Leaving, Purpose, SaveTo};
 use crate::clock::Now;
 use crate::driver::state_driver::StateDriver;
 use crate::snapshot::files::Disk;
+use crate::snapshot::folder::Folder;
 use crate::snapshot::store::{self, Store};
 
 impl StateDriver {
@@ -79,7 +80,7 @@ impl StateDriver {
         };
         let me = nix::unistd::geteuid().as_raw();
         let checked = match self.policy.owner(job) == Some(me) {
-            true => store::own_folder(&to.folder, false).and_then(|()| store::is_writable(&to.folder)),
+            true => Folder::open(&to.folder).and_then(|_| store::is_writable(&to.folder)),
             false => Err(format!(
                 "a job is saved by a broker of its own user alone (uid {me} here)"
             )),

@@ -5,17 +5,20 @@
 //!   Run ──► admitted ──► Restore: hold hard, mark Away, who will say hello is on disk ──► Waiting ──► CRIU
 //!     each recorded client: a parked hello ──► pages, P as recorded ──► the last one ──► as `resume` ──► Done
 //! ```
-//! Until it has come back, the list of who is expected lies in a file: a new broker takes the hellos in as well.
+//! Until it has come back, the list of who is expected lies in a file: a new broker takes the hellos in as well. Who
+//! has not said hello at the deadline, which lies there too, is named, and the command ends the job.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use partage_policy::{Books, Caller, Event, Mark, Process, Residence, TargetQuery, Ticket};
+use partage_policy::{Books, Caller, Event, Mark, Process, Residence, Return, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Waiting};
 use partage_protocol::message::{HELLO_PARKED, Hello};
+use partage_protocol::size::format_duration;
 use partage_protocol::snapshot::{Needs, RestoreRequest, SavedClient, SavedDevice, Unfit};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+use serde::{Deserialize, Serialize};
 
 use super::device_map::{RestoredMap, is_like, whole};
 use super::way::{Closed, Expecting};
@@ -27,6 +30,19 @@ use crate::host::proc;
 use crate::peer::ConnectionId;
 use crate::snapshot::dump::write_whole;
 use crate::state::ledger::LineIndex;
+
+/// Who is to say hello, and until when.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Expected {
+    clients: Vec<SavedClient>,
+    deadline: Option<Deadline>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Deadline {
+    unix_ns: u64,
+    within_ns: u64,
+}
 
 impl StateDriver {
     /// The caller's job, admitted just now, is about to be restored.
@@ -60,7 +76,7 @@ impl StateDriver {
                 return self.answer_ticket(ticket, Reply::Error(error));
             }
         };
-        if self.write_expecting(job, request, pairs).is_err() {
+        if self.write_expecting(job, request, pairs, now).is_err() {
             let message = "the broker cannot write to its folder".to_owned();
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Internal, message, None)));
         }
@@ -87,12 +103,60 @@ impl StateDriver {
         });
     }
 
-    fn write_expecting(&self, job: JobId, request: &RestoreRequest, pairs: Vec<(String, String)>) -> io::Result<()> {
+    fn write_expecting(
+        &mut self,
+        job: JobId,
+        request: &RestoreRequest,
+        pairs: Vec<(String, String)>,
+        now: Now,
+    ) -> io::Result<()> {
         if !pairs.is_empty() {
             let processes = request.clients.iter().map(|client| client.pid);
             self.write_map(job, &RestoredMap::new(pairs, processes.collect()))?;
         }
-        write_whole(&self.expecting_file(job), &serde_json::to_vec(&request.clients)?)
+        let expected = Expected {
+            clients: request.clients.clone(),
+            deadline: request.within_ns.map(|within_ns| Deadline {
+                unix_ns: now.unix_ns.saturating_add(within_ns),
+                within_ns,
+            }),
+        };
+        if let Some(Deadline { within_ns, .. }) = expected.deadline {
+            self.ways.restores.insert(job, now.ns.saturating_add(within_ns));
+        }
+        write_whole(&self.expecting_file(job), &serde_json::to_vec(&expected)?)
+    }
+
+    /// The jobs that are being restored since a broker before.
+    pub(super) fn recover_restores(&mut self, jobs: &[JobId], now: Now) {
+        for job in jobs {
+            if let Some(deadline) = self.expected_of(*job).deadline {
+                let left_ns = deadline.unix_ns.saturating_sub(now.unix_ns);
+                self.ways.restores.insert(*job, now.ns.saturating_add(left_ns));
+            }
+        }
+    }
+
+    /// Whoever waits for a restored job hears at its deadline who did not say hello.
+    pub(super) fn tick_restores(&mut self, now: Now) {
+        let due = self.ways.restores.iter().filter(|(_, until)| now.ns >= **until);
+        let due: Vec<JobId> = due.map(|(job, _)| *job).collect();
+        for job in due {
+            self.ways.restores.remove(&job);
+            let Some(why) = self.lacks(job) else { continue };
+            let within = self.expected_of(job).deadline.map_or(0, |deadline| deadline.within_ns);
+            let text = format!("{job} did not come back within {}: {why}", format_duration(within));
+            self.publish(now, "restore-failed", Some(job), None, text.clone());
+            if let Some(Expecting { ticket, .. }) = self.ways.expecting.remove(&job) {
+                let hint = format!("partage why {job}");
+                self.answer_ticket(
+                    ticket,
+                    Reply::Error(error_view(ErrorCode::Failed, text.clone(), Some(&hint))),
+                );
+            }
+            let end = Return::Never(text);
+            self.step(now, Event::Returned { job, end });
+        }
     }
 
     /// Has this machine what a snapshot needs? Asked by a process before its job is admitted. Precondition: the devices
@@ -201,14 +265,22 @@ impl StateDriver {
     fn expected(&self, process: Process, client: u64) -> Option<Vec<u64>> {
         let job = self.job_by_kernel(process)?;
         let number = proc::inner_number(process.pid)?;
-        let mut saved = self.expected_of(job).into_iter();
+        let mut saved = self.expected_of(job).clients.into_iter();
         let saved = saved.find(|saved| saved.pid == number && saved.client == client)?;
         Some(saved.owed)
     }
 
-    fn expected_of(&self, job: JobId) -> Vec<SavedClient> {
-        let text = std::fs::read(self.expecting_file(job)).ok();
-        let saved = text.and_then(|text| serde_json::from_slice(&text).ok());
+    fn expected_of(&self, job: JobId) -> Expected {
+        let text = std::fs::read(self.expecting_file(job)).unwrap_or_default();
+        let saved = serde_json::from_slice(&text);
+        // A broker of an older version wrote the clients alone.
+        let saved = saved.or_else(|_| {
+            let clients = serde_json::from_slice(&text)?;
+            Ok::<_, serde_json::Error>(Expected {
+                clients,
+                deadline: None,
+            })
+        });
         saved.unwrap_or_default()
     }
 
@@ -216,11 +288,17 @@ impl StateDriver {
     pub(super) fn lacks(&self, job: JobId) -> Option<String> {
         let missing = self.missing(job);
         let pids: Vec<String> = missing.iter().map(|saved| saved.pid.to_string()).collect();
-        (!pids.is_empty()).then(|| format!("restored pid {} did not say hello yet", pids.join(", ")))
+        (!pids.is_empty()).then(|| {
+            format!(
+                "restored pid {} did not reach the broker at {}",
+                pids.join(", "),
+                self.directory.path().display()
+            )
+        })
     }
 
     fn missing(&self, job: JobId) -> Vec<SavedClient> {
-        let mut expected = self.expected_of(job);
+        let mut expected = self.expected_of(job).clients;
         if !expected.is_empty() {
             let of_job = self.clients.iter().filter(|(_, client)| client.job == job);
             let here: Vec<Option<u32>> = of_job
@@ -272,7 +350,8 @@ impl StateDriver {
     }
 
     /// It has come back, or will not.
-    pub(in crate::driver) fn forget_expecting(&self, job: JobId) {
+    pub(in crate::driver) fn forget_expecting(&mut self, job: JobId) {
+        self.ways.restores.remove(&job);
         // Most jobs are not restored.
         let _ = std::fs::remove_file(self.expecting_file(job));
         let _ = std::fs::remove_file(self.map_file(job));

@@ -25,6 +25,7 @@ use crate::host::proc::{self, with_descendants};
 use crate::host::tasks;
 use crate::kind::Kind;
 use crate::snapshot::dump::{Desk, Standing};
+use crate::snapshot::folder::Folder;
 use crate::snapshot::order::{DumpOrder, DumpOutcome};
 use crate::snapshot::{criu, store};
 
@@ -101,8 +102,8 @@ impl StateDriver {
                            then partage broker start with that right)";
             return Err((ErrorCode::NotAllowed, message.to_owned()));
         }
-        store::own_folder(folder, false)
-            .and_then(|()| store::is_writable(folder))
+        Folder::open(folder)
+            .and_then(|_| store::is_writable(folder))
             .map_err(|message| (ErrorCode::Failed, message))
     }
 
@@ -410,6 +411,7 @@ impl StateDriver {
                 devices: devices.collect(),
                 machine: self.machine_of(first),
                 clients: clients.collect(),
+                socket_dir: self.directory.path().display().to_string(),
                 job: SavedJob {
                     id: job.to_string(),
                     uid: record.uid,

@@ -295,6 +295,7 @@ impl StateDriver {
     pub(in crate::driver) fn recover_ways(&mut self, now: Now) {
         self.sweep_saving();
         let jobs: Vec<JobId> = self.policy.live().collect();
+        self.recover_restores(&jobs, now);
         for job in jobs {
             self.recover_way(job, now);
         }

@@ -102,6 +102,7 @@ impl StateDriver {
             self.take_gone(job, process, now);
         }
         self.take_ended_moves(now);
+        self.tick_restores(now);
         let jobs: Vec<JobId> = self.ways.by_job.keys().copied().collect();
         for job in jobs {
             let Some(mut way) = self.ways.by_job.remove(&job) else {
@@ -126,7 +127,8 @@ impl StateDriver {
             Phase::Asking { .. } | Phase::Trying { .. } => u64::MAX,
             Phase::Passing { step, .. } => step.as_ref().map_or(0, Begun::due_ns),
         };
-        let due = self.ways.by_job.values().map(due).min();
+        let due = self.ways.by_job.values().map(due);
+        let due = due.chain(self.ways.restores.values().copied()).min();
         due.unwrap_or(u64::MAX)
     }
 

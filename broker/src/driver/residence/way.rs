@@ -39,6 +39,8 @@ pub struct Ways {
     pub(super) idle: Idle,
     /// Commands that wait until all processes of a job that is restored said hello.
     pub(super) expecting: BTreeMap<JobId, Expecting>,
+    /// Until when each of those processes has to, in this broker's time.
+    pub(super) restores: BTreeMap<JobId, u64>,
     /// When each job is to be saved next that is saved again and again.
     pub(super) periodic: Periodic,
 }

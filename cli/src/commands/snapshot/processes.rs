@@ -3,17 +3,24 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
+use partage_protocol::size::format_duration;
 use serde_json::json;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::installed;
+
+/// Above what CRIU opens for itself.
+const FIRST_KEPT: i32 = 100;
 
 /// What the first process says once the others run.
 const RESTORED: &str = "restored";
@@ -41,12 +48,47 @@ impl Drop for Work {
     }
 }
 
+/// A snapshot's folder, opened once: it is this one whatever its name means later.
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// It is no folder, or cannot be read.
+    pub fn open(path: &Path) -> Outcome<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let opened = nix::fcntl::open(path, flags, Mode::empty());
+        let cannot = |errno: nix::Error| format!("cannot open {}: {}", path.display(), errno.desc().to_lowercase());
+        Ok(Self(opened.map_err(|errno| Failure::new(Kind::Failed, cannot(errno)))?))
+    }
+
+    /// A copy that the next child inherits, above the numbers that CRIU has for itself.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn for_child(&self) -> Outcome<OwnedFd> {
+        let copy = fcntl(&self.0, FcntlArg::F_DUPFD(FIRST_KEPT));
+        let copy = copy.map_err(|errno| Failure::new(Kind::Failed, format!("cannot keep a folder: {}", errno.desc())));
+        // SAFETY: just made, and nobody else's.
+        copy.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
 /// What is to be restored.
 pub struct Order<'a> {
     /// CRIU's program.
     pub criu: &'a Path,
-    /// The generation's folder.
-    pub generation: &'a Path,
+    /// The snapshot's folder.
+    pub folder: &'a Folder,
+    /// The generation's name in it.
+    pub generation: &'a str,
+    /// The folder of the broker's sockets.
+    pub sockets: &'a Path,
+    /// When it is given up.
+    pub until: Instant,
+    /// After how long that is.
+    pub within: Duration,
 }
 
 /// Starts the first process of new namespaces, and waits until it says that the others run.
@@ -59,9 +101,13 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
     };
     let program = installed::find(installed::BROKER)?;
     let (hears, says) = pipe().map_err(system("make a pipe"))?;
+    let folder = order.folder.for_child()?;
+    let (until, within) = (order.until, order.within);
     let order = json!({
         "criu": order.criu,
+        "folder": folder.as_raw_fd(),
         "generation": order.generation,
+        "sockets": order.sockets,
         "work": work.0,
         "report": says.as_raw_fd(),
     });
@@ -77,22 +123,52 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
     // A thread of ours could not begin otherwise.
     setns(own, CloneFlags::CLONE_NEWPID).map_err(system("come back to this pid namespace"))?;
     let child = spawned.map_err(|error| Failure::new(Kind::Failed, format!("the broker's program: {error}")))?;
-    drop(says);
-    let mut said = String::new();
-    let _ = BufReader::new(File::from(hears)).read_line(&mut said);
+    drop((says, folder));
     let pid = Pid::from_raw(child.id().cast_signed());
-    if said.trim() == RESTORED {
-        return Ok(pid);
+    let is_in_time = wait_for_word(&hears, until);
+    let mut said = String::new();
+    if is_in_time {
+        let _ = BufReader::new(File::from(hears)).read_line(&mut said);
+        if said.trim() == RESTORED {
+            return Ok(pid);
+        }
+    } else {
+        // Whatever CRIU has made by now ends with the namespace.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     let _ = nix::sys::wait::waitpid(pid, None);
+    let late = || {
+        let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        format!(
+            "CRIU did not end within {}; --timeout gives it longer",
+            format_duration(within)
+        )
+    };
     let why = match said.trim() {
-        "" => "the first process ended without a word",
-        said => said,
+        _ if !is_in_time => late(),
+        "" => "the first process ended without a word".to_owned(),
+        said => said.to_owned(),
     };
     Err(Failure::new(
         Kind::Failed,
         format!("the processes could not be restored: {why}"),
     ))
+}
+
+/// Waits until something is said, or the other end is closed; `false` when the time is over before.
+fn wait_for_word(hears: &OwnedFd, until: Instant) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        // Rounded up: no time that is left is none.
+        let wait = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let mut one = [PollFd::new(hears.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut one, wait) {
+            Ok(0) if Instant::now() >= until => return false,
+            Ok(0) | Err(nix::Error::EINTR) => {}
+            // What went wrong the read says.
+            Ok(_) | Err(_) => return true,
+        }
+    }
 }
 
 /// A pipe whose second end a child gets.

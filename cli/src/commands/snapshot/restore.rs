@@ -2,8 +2,8 @@
 //! `partage restore`: verify, be admitted as a job, have CRIU restore its processes, stay their parent.
 
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,7 +19,7 @@ use partage_protocol::units::SECOND_NS;
 
 use super::checkpoint::prepare;
 use super::criu;
-use super::processes::{self, Order, Work};
+use super::processes::{self, Folder, Order, Work};
 use crate::arguments::{GpuPair, OnFull, Restore};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer, wait_text};
@@ -34,6 +34,11 @@ const NO_RIGHT: u8 = 3;
 
 /// The processes could not be restored.
 const FAILED: u8 = 125;
+
+/// A snapshot's processes are back within this, and so much more for each GiB of its files: CRIU alone reads some
+/// 1 GiB/s, and the slowest disk some 50 MB/s.
+const LEAST: Duration = Duration::from_secs(120);
+const PER_GIB: Duration = Duration::from_secs(20);
 
 /// How the listener ends a job that could not come back.
 const KILLED: u8 = 128 + libc::SIGKILL as u8;
@@ -55,13 +60,16 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
             format!("cannot find {}: {}", folder.display(), reason(&error)),
         )
     })?;
-    let (generation, manifest) = open(&found, arguments.generation)?;
+    let opened = Folder::open(&found)?;
+    let (generation, manifest) = open(&found, &opened, arguments.generation)?;
     let saved = saved(arguments, &found)?;
     let request = as_run(arguments, &manifest, saved)?;
     let snapshot = Snapshot {
+        folder: &opened,
         generation: &generation,
         manifest: &manifest,
         request: &request,
+        within: within(arguments, &manifest)?,
     };
     if !arguments.detach {
         return run(&snapshot, &criu, place, report, None);
@@ -95,11 +103,26 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
     }
 }
 
-/// Has the broker's program verify the snapshot.
-fn open(folder: &Path, generation: Option<u64>) -> Outcome<(PathBuf, Manifest)> {
+/// For how long the processes may take to come back.
+fn within(arguments: &Restore, manifest: &Manifest) -> Outcome<Duration> {
+    if let Some(text) = &arguments.timeout {
+        let given = parse_duration(text).map_err(|e| Failure::new(Kind::Invalid, format!("--timeout: {e}")))?;
+        return Ok(Duration::from_nanos(given));
+    }
+    let bytes = manifest
+        .files
+        .iter()
+        .fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
+    Ok(LEAST + PER_GIB * u32::try_from(bytes >> 30).unwrap_or(u32::MAX))
+}
+
+/// Has the broker's program verify the snapshot; answers the generation's name.
+fn open(path: &Path, folder: &Folder, generation: Option<u64>) -> Outcome<(String, Manifest)> {
     let fail = |why: String| Failure::new(Kind::Failed, why);
     let mut command = Command::new(installed::find(installed::BROKER)?);
-    command.arg("--open-snapshot").arg(folder);
+    let given = folder.for_child()?;
+    command.arg("--open-snapshot").arg(path);
+    command.arg("--folder-fd").arg(given.as_raw_fd().to_string());
     if let Some(generation) = generation {
         command.arg("--generation").arg(generation.to_string());
     }
@@ -108,30 +131,35 @@ fn open(folder: &Path, generation: Option<u64>) -> Outcome<(PathBuf, Manifest)> 
         .map_err(|error| fail(format!("the broker's program: {error}")))?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let failure = fail(format!("{} cannot be restored: {why}", folder.display()));
+        let failure = fail(format!("{} cannot be restored: {why}", path.display()));
         return Err(failure.hint("the generation before may be whole: --generation N"));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (path, manifest) = text.split_once('\n').unwrap_or((&text, ""));
-    let unfit = |unfit: Unfit| fail(format!("{} cannot be restored: {unfit}", folder.display()));
-    Ok((path.into(), Manifest::parse(manifest.as_bytes()).map_err(unfit)?))
+    let (name, manifest) = text.split_once('\n').unwrap_or((&text, ""));
+    let unfit = |unfit: Unfit| fail(format!("{} cannot be restored: {unfit}", path.display()));
+    Ok((name.to_owned(), Manifest::parse(manifest.as_bytes()).map_err(unfit)?))
 }
 
 /// A snapshot that is to be restored.
 struct Snapshot<'a> {
-    /// The generation's folder.
-    generation: &'a Path,
+    folder: &'a Folder,
+    /// The generation's name in it.
+    generation: &'a str,
     manifest: &'a Manifest,
     /// What the job asks for.
     request: &'a RunRequest,
+    /// For how long its processes may take to come back.
+    within: Duration,
 }
 
 /// Everything from the admission on; `says` hears the code of a detached one.
 fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, says: Option<OwnedFd>) -> Outcome<u8> {
     let Snapshot {
+        folder,
         generation,
         manifest,
         request,
+        within,
     } = *snapshot;
     let admission = Admission {
         place,
@@ -148,10 +176,18 @@ fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, say
         }
     };
     let mut connection = launch_broker::reach(place)?;
-    expect(&mut connection, manifest, place)?;
+    let until = Instant::now() + within;
+    expect(&mut connection, (manifest, within), place)?;
     let signals = supervise::block().map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
     let work = Work::new()?;
-    let order = Order { criu, generation };
+    let order = Order {
+        criu,
+        folder,
+        generation,
+        sockets: &place.dir,
+        until,
+        within,
+    };
     let first = processes::begin(&order, &work)?;
     // Now: SIGKILL, as of `checkpoint --stop`, leaves no moment for it.
     drop(work);
@@ -264,12 +300,13 @@ fn listed((slot, device): (usize, &SavedDevice)) -> String {
 }
 
 /// Says who will come back, until the broker is ready for them.
-fn expect(connection: &mut Connection, manifest: &Manifest, place: &Place) -> Outcome<()> {
+fn expect(connection: &mut Connection, (manifest, within): (&Manifest, Duration), place: &Place) -> Outcome<()> {
     let request = Request::Restore(Box::new(RestoreRequest {
         saved_job: manifest.job.id.clone(),
         devices: manifest.devices.clone(),
         machine: manifest.machine.clone(),
         clients: manifest.clients.clone(),
+        within_ns: u64::try_from(within.as_nanos()).ok(),
     }));
     let fail = |error: ConnectionError| error.into_failure(&place.dir);
     connection.say(&request).map_err(fail)?;
