@@ -100,6 +100,25 @@ fn reason_of(host: &Host, ticket: Ticket) -> String {
     }
 }
 
+/// Whoever stops or kills what is to send a job away keeps its memory, and not the room of a request: another one goes.
+#[test]
+fn where_one_stands_on_its_way_another_one_leaves() {
+    let mut host = Host::new(&[12]);
+    let (first, _) = at_work(&mut host, of("low", "6g"), 3);
+    let (second, _) = at_work(&mut host, of("low", "6g"), 4);
+    let mut engine = Engine::default();
+    let (ticket, _) = host.run(2, of("high", "6g"));
+    assert_eq!(engine.told(&host), [first], "the one with the fewest bytes");
+    say(&mut host, first, Residence::Leaving);
+    host.pass(60 * SECOND_NS);
+    assert_eq!(engine.told(&host), [], "it is waited for");
+    let why = "the driver does not answer".to_owned();
+    host.step(Event::Stuck { job: first, why });
+    assert_eq!(engine.told(&host), [second], "another one leaves in its stead");
+    engine.leave(&mut host, second);
+    assert!(host.job_of(ticket).is_some(), "admitted once the second had left");
+}
+
 #[test]
 fn a_low_job_leaves_for_a_high_one_and_comes_back_by_itself() {
     let mut host = Host::new(&[8]);

@@ -11,6 +11,9 @@ use serde::Serialize;
 
 use super::channel::Channel;
 
+/// The number of no user: below it are all that systems give away, and above it those with a meaning (-1 and -2).
+pub const NOBODYS: u32 = 0xFFFF_FFF0;
+
 /// A user of the system, as a process runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
@@ -54,8 +57,10 @@ impl User {
         parts.next().is_none().then_some(found)
     }
 
-    /// Makes this process, which is root's, the user's. It stays one that the user can neither trace nor read: the
-    /// kernel makes it so where a process changes its user without `exec`.
+    /// Makes this process, which is root's, the user's: the effective user, by whom files, sockets and drivers judge.
+    /// It stays one that the user can neither trace nor read: the kernel makes it so where a process changes its user
+    /// without `exec`. Nor can the user signal it: kill(2) asks for the target's real or saved user, and both are
+    /// [`NOBODYS`]. Nothing of root's is left to it.
     ///
     /// # Errors
     /// The system's: it is not root's.
@@ -65,9 +70,28 @@ impl User {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         setgroups(&groups)?;
         setresgid(gid, gid, gid)?;
-        setresuid(uid, uid, uid)?;
+        let nobodys = Uid::from_raw(NOBODYS);
+        match setresuid(nobodys, uid, nobodys) {
+            // A user namespace that has no such number.
+            Err(nix::errno::Errno::EINVAL) => setresuid(uid, uid, uid)?,
+            done => done?,
+        }
         Ok(())
     }
+}
+
+/// The real and saved user of this process become the effective one. Answers whether they were not: its user can signal
+/// it from now on.
+///
+/// # Errors
+/// The system's.
+pub fn be_wholly_the_user() -> std::io::Result<bool> {
+    let now = nix::unistd::getresuid()?;
+    if now.real == now.effective && now.saved == now.effective {
+        return Ok(false);
+    }
+    nix::unistd::setresuid(now.effective, now.effective, now.effective)?;
+    Ok(true)
 }
 
 /// How helpers are started: the program and its arguments.

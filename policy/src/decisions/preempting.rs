@@ -173,7 +173,8 @@ fn is_leaving(job: &&Job) -> bool {
         Residence::Here => job.record.residence.left_by_itself(),
         residence => residence == Residence::Leaving,
     };
-    job.state().holds_memory() && is_on_its_way
+    // One that stands on its way may do so for ever: nobody waits for it, and others may leave in its stead.
+    job.state().holds_memory() && is_on_its_way && job.stuck.is_none()
 }
 
 /// Can it be told to leave as it is?

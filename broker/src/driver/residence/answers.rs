@@ -39,7 +39,7 @@ impl StateDriver {
         }
     }
 
-    /// A way that only tries again and again keeps no command waiting.
+    /// A way that only tries again and again keeps no command waiting, nor a drain.
     fn say_stuck(&mut self, job: JobId, way: &mut Way, now: Now) {
         let Phase::Passing { passage, .. } = &way.phase else {
             return;
@@ -50,6 +50,12 @@ impl StateDriver {
             let hint = format!("partage why {job}");
             let error = error_view(ErrorCode::Failed, stands(job, &why), Some(&hint));
             self.answer_ticket(ticket, Reply::Error(error));
+        }
+        if let Purpose::Move(exchange) = way.purpose
+            && !std::mem::replace(&mut way.is_given_up, true)
+        {
+            let why = (stands(job, &why), Some(format!("partage why {job}")));
+            self.ways.note_ended_move(job, exchange, Some(Err(why)));
         }
         self.step(now, Event::Stuck { job, why });
     }

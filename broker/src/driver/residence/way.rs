@@ -157,6 +157,8 @@ pub(super) struct Way {
     pub dumping: Option<Child>,
     /// The snapshot's generation, and the bytes of its files.
     pub saved: Option<(u64, u64)>,
+    /// A drain does not wait for it any more.
+    pub is_given_up: bool,
 }
 
 /// How far.
@@ -255,6 +257,7 @@ impl Way {
             save_to: None,
             dumping: None,
             saved: None,
+            is_given_up: false,
         }
     }
 

@@ -6,8 +6,10 @@
 //! time, each with a deadline: a call that hangs keeps no other job waiting. The target completes what has begun even
 //! when its helper is killed; the next question is for its state.
 //!
-//! A helper is its user's process, so that user can make it say anything: an answer is about that user's job only, and
-//! what others rely on (that memory is free) has to be seen by NVML.
+//! A helper has its user's rights, and reads what that user's program wrote, so that user may make it say anything: an
+//! answer is about that user's job only, and what others rely on (that memory is free) has to be seen by NVML. The user
+//! can neither signal nor trace it (`helper/process.rs`). One that is lost all the same costs others a deadline: its
+//! job stands on its way, a drain names it, and another one leaves for whoever waits.
 //!
 //! ```text
 //!   ask ──► waits its turn ──► helper started, if none runs ──► Open ──► call ──► answer

@@ -7,13 +7,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::library::{Driver, Refused};
 use super::messages::{Answer, Ask, Call};
-use crate::helper::process::HelperCommand;
+use crate::helper::process::{HelperCommand, be_wholly_the_user};
 
 /// A cold driver takes seconds, a context less.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,6 +40,8 @@ impl Target {
         if is_masked {
             command.env("CUDA_VISIBLE_DEVICES", device);
         }
+        // SAFETY: between fork and exec it makes two system calls.
+        unsafe { command.pre_exec(|| be_wholly_the_user().map(drop)) };
         let child = command.spawn().map_err(failed)?;
         let socket = BufReader::new(ours);
         let mut target = Self { child, socket };
