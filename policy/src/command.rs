@@ -150,12 +150,15 @@ pub enum Action {
     SaveUsage(Vec<UserUsage>),
     /// The client is gone: its ledger row (L is 0) and pages may be used again.
     ForgetClient(ClientId),
-    /// Send a signal to every process of the job: the first one, its clients and their descendants.
+    /// Send a signal to every process of the job: the first one, its clients and their descendants. Those that are left
+    /// out are said by [`Event::Spared`](crate::Event::Spared).
     SignalJob {
         /// Which.
         job: JobId,
         /// What.
         signal: Signal,
+        /// Only to processes that this user could signal: below a job there may be another user's (`sudo`).
+        by: u32,
     },
     /// SIGKILL one process that uses a device without being managed (`--strict`).
     KillUnmanaged {

@@ -410,6 +410,14 @@ pub enum Event {
         /// On what.
         why: String,
     },
+    /// Processes of a job that was signalled did not get the signal: they are another user's, and the one in whose name
+    /// it is stopped may not signal them.
+    Spared {
+        /// Which job.
+        job: JobId,
+        /// Their numbers and users.
+        processes: Vec<(u32, String)>,
+    },
     /// A job that was told to leave ([`Action::Leave`](crate::Action::Leave)) does not begin to.
     NotLeft {
         /// Which job.

@@ -142,6 +142,63 @@ fn stop_sends_two_signals_and_answers_at_the_end() {
     assert_eq!(host.state_of(a), "ended");
 }
 
+/// In whose name the signals are sent, and what is said of processes that are another user's.
+#[test]
+fn a_stop_is_its_users_word_and_names_whom_it_leaves_alone() {
+    let mut host = Host::new(&[16]);
+    let stop = |ticket, uid, text: &str| Event::Stop {
+        ticket: Ticket(ticket),
+        caller: caller(uid),
+        target: TargetQuery {
+            text: text.into(),
+            descends_from: None,
+        },
+        grace_ns: 10 * SECOND_NS,
+    };
+    let names = |host: &Host| {
+        let signals = host.commands.iter().filter_map(|command| match command.action {
+            Action::SignalJob { by, .. } => Some(by),
+            _ => None,
+        });
+        signals.collect::<Vec<u32>>()
+    };
+    let spared = |job, pid| Event::Spared {
+        job,
+        processes: vec![(pid, "root".to_owned())],
+    };
+    let (a, first) = host.admitted(1, mem("1GiB"));
+    host.step(stop(1, 1, "j1"));
+    host.step(spared(a, 70_000));
+    assert_eq!(names(&host), [1]);
+    host.step(Event::ProcessGone(first));
+    match host.replies[&Ticket(1)].last() {
+        Some(Reply::Done { message }) => {
+            let words = "j1 has ended: pid 70000 of root was not signalled, which is another user's";
+            assert_eq!(message, words);
+        }
+        other => panic!("{other:?}"),
+    }
+    // A client that is another user's keeps nobody waiting, once the rest was killed.
+    let (b, first) = host.admitted(1, mem("1GiB"));
+    let client = host.attach(b, first);
+    host.step(stop(2, 1, "j2"));
+    host.step(spared(b, first.pid));
+    assert!(!host.replies.contains_key(&Ticket(2)), "its grace is not over");
+    host.pass(10 * SECOND_NS);
+    host.step(spared(b, first.pid));
+    let said = host.error_of(Ticket(2)).message.clone();
+    assert!(
+        said.contains("j2 goes on: pid ") && said.contains(" of root was not signalled"),
+        "{said}"
+    );
+    // The job is as it was, and root's word ends all of it.
+    host.step(stop(3, 0, "j2"));
+    assert_eq!(names(&host), [1, 1, 1, 0]);
+    host.kill(client);
+    host.step(Event::ProcessGone(first));
+    assert_eq!(host.state_of(b), "ended");
+}
+
 #[test]
 fn a_strict_jobs_stranger_is_killed_within_two_seconds() {
     for (is_strict, kills) in [(true, 1), (false, 0)] {

@@ -73,9 +73,9 @@ impl StateDriver {
             Action::RememberJob(ended) => self.remember_job(&ended),
             Action::SaveUsage(users) => self.save_usage(&users),
             Action::ForgetClient(client) => self.forget_client(client),
-            Action::SignalJob { job, signal } => self.signal_job(job, signal),
+            Action::SignalJob { job, signal, by } => self.signal_job(job, signal, by, now),
             Action::KillProcess(process) => self.kill_process(process, now),
-            Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),
+            Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid, now),
             Action::Tell { job, text } => self.tell(job, &text),
             Action::Publish {
                 kind,

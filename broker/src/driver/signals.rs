@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use partage_policy::{JobRecord, Process, Signal};
+use partage_policy::{Event, JobRecord, Process, Signal};
 use partage_protocol::shown::shown;
 use partage_protocol::units::JobId;
 use tracing::{info, warn};
@@ -18,14 +18,25 @@ use crate::host::terminal;
 
 impl StateDriver {
     /// Signals the job's first process, its clients, what is in a control group of its own, and all their descendants.
-    pub(super) fn signal_job(&mut self, job: JobId, signal: Signal) {
-        self.signal_all(
-            job,
-            match signal {
-                Signal::Terminate => libc::SIGTERM,
-                Signal::Kill => libc::SIGKILL,
-            },
-        );
+    /// Those that the user `by` could not signal are left alone, and named.
+    pub(super) fn signal_job(&mut self, job: JobId, signal: Signal, by: u32, now: Now) {
+        let number = match signal {
+            Signal::Terminate => libc::SIGTERM,
+            Signal::Kill => libc::SIGKILL,
+        };
+        let spared = self.signal_all(job, number, by);
+        if spared.is_empty() {
+            return;
+        }
+        let named = |pid: u32| Some((pid, self.users.name(self.processes.uid(pid)?)));
+        let processes: Vec<(u32, String)> = spared.into_iter().filter_map(named).collect();
+        let text: Vec<String> = processes
+            .iter()
+            .map(|(pid, user)| format!("pid {pid} of {user}"))
+            .collect();
+        let text = format!("{job} is signalled, and not {}: another user's", text.join(", "));
+        self.publish(now, "signal-spared", Some(job), None, text);
+        self.step(now, Event::Spared { job, processes });
     }
 
     /// The processes in the control group that a job owns, and in no nearer one of another job.
@@ -45,8 +56,8 @@ impl StateDriver {
         self.processes.all().into_iter().filter(is_its).collect()
     }
 
-    /// The same with any signal.
-    pub(super) fn signal_all(&mut self, job: JobId, number: libc::c_int) {
+    /// The same with any signal. Answers which processes of other users it left out; root's word leaves none out.
+    pub(super) fn signal_all(&mut self, job: JobId, number: libc::c_int, by: u32) -> Vec<u32> {
         let first = self.jobs.get(job).and_then(|record| record.first);
         let clients = self.clients.iter().filter(|(_, client)| client.job == job);
         let known: BTreeSet<Process> = clients.map(|(_, client)| client.process).chain(first).collect();
@@ -56,13 +67,19 @@ impl StateDriver {
             .map(|process| process.pid);
         let alive: BTreeSet<u32> = alive.chain(self.in_own_cgroup(job)).collect();
         let me = std::process::id();
-        let mut sent = 0;
+        let (mut sent, mut spared) = (0, Vec::new());
         for pid in with_descendants(&*self.processes, &alive) {
-            if pid > 1 && pid != me && self.signal_one(pid, number) {
+            if pid <= 1 || pid == me {
+                continue;
+            }
+            if by != 0 && !self.processes.may_be_signalled_by(pid, by) {
+                spared.push(pid);
+            } else if self.signal_one(pid, number) {
                 sent += 1;
             }
         }
-        info!(%job, signal = number, sent, "signalled a job");
+        info!(%job, signal = number, sent, ?spared, "signalled a job");
+        spared
     }
 
     fn is_alive(&self, process: Process) -> bool {
@@ -70,13 +87,18 @@ impl StateDriver {
     }
 
     /// Kills one process if it is of this job now, held by descriptor so that no other can be hit.
-    pub(super) fn kill_unmanaged(&mut self, job: JobId, pid: u32) {
+    /// One that the job's owner could not kill is left alone, whoever wanted the job strict: `sudo` may have begun it.
+    pub(super) fn kill_unmanaged(&mut self, job: JobId, pid: u32, now: Now) {
         let Some(held) = PidFd::open(pid) else { return };
         let is_of_job = self
             .processes
             .stat(pid)
             .is_some_and(|stat| self.job_by_kernel(stat.id) == Some(job));
-        if is_of_job && pid != std::process::id() {
+        let owner = self.policy.owner(job).unwrap_or_default();
+        if is_of_job && owner != 0 && !self.processes.may_be_signalled_by(pid, owner) {
+            let text = format!("pid {pid} of {job} goes on: it is another user's");
+            self.publish(now, "kill-failed", Some(job), Some(pid), text);
+        } else if is_of_job && pid != std::process::id() {
             let was_there = held.signal(libc::SIGKILL);
             info!(%job, pid, was_there, "killed a process that used a device without being managed");
         }

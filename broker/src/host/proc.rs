@@ -56,6 +56,11 @@ pub trait Processes {
     fn is_in_namespace_of(&self, _pid: u32, _uid: u32) -> bool {
         false
     }
+    /// Could this user, who is not root, signal it? As kill(2): by its real or saved user, or as the owner of the user
+    /// namespace that it is in.
+    fn may_be_signalled_by(&self, pid: u32, uid: u32) -> bool {
+        self.uid(pid).is_none_or(|own| own == uid)
+    }
     /// Numbers of all processes.
     fn all(&self) -> Vec<u32>;
     /// Has it a thread of this name, beside its first one?
@@ -185,6 +190,12 @@ fn has_lost_its_name(pid: u32, entry: &Path, link: &str) -> bool {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proc;
 
+/// A user of a process, by its place in the line of `/proc/PID/status`: real, effective, saved.
+fn uid_in(status: &str, place: usize) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().nth(place)?.parse().ok()
+}
+
 impl Processes for Proc {
     fn stat(&self, pid: u32) -> Option<Stat> {
         let of = |folder: &Path| parse_stat(pid, &std::fs::read_to_string(folder.join("stat")).ok()?);
@@ -197,9 +208,16 @@ impl Processes for Proc {
     }
 
     fn uid(&self, pid: u32) -> Option<u32> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        line.split_whitespace().next()?.parse().ok()
+        uid_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?, 0)
+    }
+
+    fn may_be_signalled_by(&self, pid: u32, uid: u32) -> bool {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+            // It has ended.
+            return true;
+        };
+        let (real, saved) = (uid_in(&status, 0), uid_in(&status, 2));
+        real == Some(uid) || saved == Some(uid) || user_namespaces::is_in_one_of(pid, uid)
     }
 
     fn name(&self, pid: u32) -> Option<String> {

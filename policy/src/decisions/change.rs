@@ -471,13 +471,16 @@ impl Policy {
             );
         }
         let kill_at_ns = now_ns.saturating_add(grace_ns);
-        job.order_stop(Some(ticket), kill_at_ns, "it was stopped");
+        // Whoever may stop another user's job acts for that user; root may signal every process itself.
+        let by = if caller.uid == 0 { 0 } else { job.record.uid };
+        job.order_stop(Some(ticket), kill_at_ns, ("it was stopped", by));
         let who = caller.user.clone();
         self.publish("job-stopping", Some(id), None, format!("{id} is stopped by {who}"));
         self.command(
             Action::SignalJob {
                 job: id,
                 signal: Signal::Terminate,
+                by,
             },
             &format!("stopped by {who}"),
         );

@@ -13,6 +13,7 @@ use crate::command::{Action, Signal};
 use crate::job::{End, Happening, Job, JobState, Next, REMEMBER_COUNT, STRICT_NS, Slot, State};
 use crate::machine::{Machine, OnSlot};
 use crate::residence::Residence;
+use crate::views::returning as said;
 
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
@@ -45,10 +46,11 @@ impl Policy {
             return;
         };
         let mut actions = Vec::new();
-        if let Some(reason) = job.take_kill(now_ns) {
+        if let Some((reason, by)) = job.take_kill(now_ns) {
             let action = Action::SignalJob {
                 job: id,
                 signal: Signal::Kill,
+                by,
             };
             actions.push((action, format!("{reason}, and the grace is over")));
         }
@@ -229,6 +231,7 @@ impl Policy {
             self.announce_end(id, why, now_ns);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let spared = job.spared_text();
         let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.note_totals(id);
@@ -240,13 +243,38 @@ impl Policy {
             self.reply(
                 ticket,
                 Reply::Done {
-                    message: format!("{id} has ended"),
+                    message: format!("{id} has ended{spared}"),
                 },
                 why,
             );
         }
         for device in devices {
             self.share_headroom(device, machine, now_ns);
+        }
+    }
+
+    /// Processes of a job that is being stopped are another user's, and were left alone. Once the rest was killed they
+    /// keep nobody waiting: the job goes on with them.
+    pub(crate) fn note_spared(&mut self, id: JobId, processes: &[(u32, String)]) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.note_spared(processes);
+        let spared = job.spared_text();
+        let pids: BTreeSet<u32> = processes.iter().map(|(pid, _)| *pid).collect();
+        let is_spared = |process: Process| pids.contains(&process.pid);
+        let clients = job.clients.clone();
+        let is_first_spared = job.is_first_alive && job.record.first.is_some_and(is_spared);
+        let is_held = is_first_spared
+            || clients.iter().any(|client| {
+                let client = self.clients.get(client);
+                client.is_some_and(|client| is_spared(client.process))
+            });
+        let Some(job) = self.jobs.get_mut(&id).filter(|_| is_held) else {
+            return;
+        };
+        for ticket in job.give_up_stop() {
+            let message = format!("{id} goes on{spared}");
+            let hint = "its user, or root, ends it".to_owned();
+            self.refuse(ticket, said::refused(message, hint));
         }
     }
 

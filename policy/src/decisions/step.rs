@@ -96,6 +96,7 @@ impl Policy {
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::Returned { job, end } => self.returned(job, end, now_ns),
             Event::Stuck { job, why } => self.note_stuck(job, &why),
+            Event::Spared { job, processes } => self.note_spared(job, &processes),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
             Event::Drain { device, mark } => self.drain(device, mark),

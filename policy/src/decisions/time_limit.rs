@@ -75,7 +75,8 @@ impl Policy {
         );
         let kill_at_ns = now_ns.saturating_add(TIME_LIMIT_GRACE_NS);
         // One that is ended already is killed at most that much later than otherwise.
-        job.order_stop(None, kill_at_ns, &reason);
+        let by = job.record.uid;
+        job.order_stop(None, kill_at_ns, (&reason, by));
         let grace = format_duration(TIME_LIMIT_GRACE_NS);
         let text = format!("{id} has run for {limit}, its time limit: SIGTERM now, SIGKILL in {grace}");
         self.command(
@@ -86,7 +87,7 @@ impl Policy {
             "a job is not ended without a word",
         );
         let signal = Signal::Terminate;
-        self.command(Action::SignalJob { job: id, signal }, &reason);
+        self.command(Action::SignalJob { job: id, signal, by }, &reason);
         let numbers = self.job_numbers(id);
         self.publish_numbers("time-limit", (Some(id), None), text, numbers);
     }

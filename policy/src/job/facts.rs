@@ -34,6 +34,10 @@ pub(crate) struct Stopping {
     pub is_killed: bool,
     /// Why, for the job's end.
     pub reason: String,
+    /// In whose name: 0 is root.
+    pub by: u32,
+    /// Processes of other users, which were left alone, and whose they are.
+    pub spared: Vec<(u32, String)>,
 }
 
 /// A job's end.
@@ -353,23 +357,57 @@ impl Job {
     }
 
     /// It is told to stop, and killed at that instant if it has not: the earliest one counts.
-    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, reason: &str) {
+    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, (reason, by): (&str, u32)) {
         let stopping = self.0.stopping.get_or_insert_with(|| Stopping {
             tickets: Vec::new(),
             kill_at_ns,
             is_killed: false,
             reason: reason.to_owned(),
+            by,
+            spared: Vec::new(),
         });
+        // Root's word is enough for all of it, whoever asked before.
+        if by == 0 {
+            stopping.by = 0;
+        }
         stopping.tickets.extend(ticket);
         stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns);
     }
 
-    /// Is it to be killed now? Once; answers why.
-    pub(crate) fn take_kill(&mut self, now_ns: u64) -> Option<String> {
+    /// Is it to be killed now? Once; answers why, and in whose name.
+    pub(crate) fn take_kill(&mut self, now_ns: u64) -> Option<(String, u32)> {
         let stopping = self.0.stopping.as_mut()?;
         let is_due = !stopping.is_killed && now_ns >= stopping.kill_at_ns;
         stopping.is_killed |= is_due;
-        is_due.then(|| stopping.reason.clone())
+        is_due.then(|| (stopping.reason.clone(), stopping.by))
+    }
+
+    /// These were left alone by the last signal.
+    pub(crate) fn note_spared(&mut self, processes: &[(u32, String)]) {
+        if let Some(stopping) = &mut self.0.stopping {
+            stopping.spared = processes.to_vec();
+        }
+    }
+
+    /// `: pid 7 of root was not signalled, …`; nothing where all were.
+    pub(crate) fn spared_text(&self) -> String {
+        let spared = self.0.stopping.as_ref().map_or(&[][..], |stopping| &stopping.spared);
+        let spared: Vec<String> = spared
+            .iter()
+            .map(|(pid, user)| format!("pid {pid} of {user}"))
+            .collect();
+        match spared.len() {
+            0 => String::new(),
+            1 => format!(": {} was not signalled, which is another user's", spared.join(", ")),
+            _ => format!(": {} were not signalled, which are other users'", spared.join(", ")),
+        }
+    }
+
+    /// All of it that may be killed was; answers who waited for its end.
+    pub(crate) fn give_up_stop(&mut self) -> Vec<Ticket> {
+        let is_killed = self.0.stopping.as_ref().is_some_and(|stopping| stopping.is_killed);
+        let over = self.0.stopping.take_if(|_| is_killed);
+        over.map_or(Vec::new(), |stopping| stopping.tickets)
     }
 
     /// Nobody waits behind this ticket for its end any more.

@@ -212,7 +212,7 @@ impl StateDriver {
             Step::Commit => Beginning::Answered(Answer::Done),
             Step::End => self.end(job, now),
             Step::Continue => {
-                self.signal_all(job, libc::SIGCONT);
+                self.signal_own(job, libc::SIGCONT);
                 Beginning::Answered(Answer::Done)
             }
             _ => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
@@ -431,9 +431,15 @@ impl StateDriver {
         })
     }
 
+    /// A signal to the whole job, in its owner's name: no process of another user was saved.
+    fn signal_own(&mut self, job: JobId, number: libc::c_int) {
+        let owner = self.policy.owner(job).unwrap_or_default();
+        drop(self.signal_all(job, number, owner));
+    }
+
     /// SIGKILL to the whole job.
     fn end(&mut self, job: JobId, now: Now) -> Beginning {
-        self.signal_all(job, libc::SIGKILL);
+        self.signal_own(job, libc::SIGKILL);
         Beginning::Waits(Waiting::Ended {
             until_ns: now.ns + END_NS,
         })
