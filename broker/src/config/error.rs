@@ -14,6 +14,16 @@ pub enum ConfigError {
         /// The system's reason.
         why: std::io::Error,
     },
+    /// It, or a folder on the way to it, can be changed by others than root and the broker's user.
+    #[error("{} {who}, and whoever can write to it makes this host's rules: {remedy}", path.display())]
+    Open {
+        /// The file or folder.
+        path: PathBuf,
+        /// Who else.
+        who: String,
+        /// What to do.
+        remedy: String,
+    },
     /// It is not TOML, has a key that is not known, or a value that does not hold.
     #[error("{}, line {line}, column {column}: {why}", path.display())]
     Wrong {

@@ -14,12 +14,14 @@ use toml::Spanned;
 
 use super::error::ConfigError;
 use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTable};
+use super::guard;
 use super::rules::{self, Names, Presets};
 use super::settings::Config;
 use super::source::Source;
 
 impl Config {
-    /// The file and its drop-ins; the defaults where there is no file.
+    /// The file and its drop-ins, which root or the broker's user alone may change; the defaults where there is no
+    /// file.
     ///
     /// # Errors
     /// [`ConfigError`] for the first thing that does not hold.
@@ -29,8 +31,12 @@ impl Config {
         if !path.symlink_metadata().is_err_and(|why| is_missing(&why)) {
             files.push(path.to_owned());
         }
-        files.extend(drop_ins(&path.with_file_name("conf.d"))?);
-        Self::read(&files)
+        let folder = path.with_file_name("conf.d");
+        guard::folder(&folder)?;
+        files.extend(drop_ins(&folder)?);
+        let text = |path: &PathBuf| Ok((path.clone(), guard::read(path)?));
+        let texts: Vec<(PathBuf, String)> = files.iter().map(text).collect::<Result<_, _>>()?;
+        Self::merged(&texts)
     }
 
     /// These files, in this order.

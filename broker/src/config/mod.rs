@@ -44,6 +44,7 @@
 
 mod error;
 mod file;
+mod guard;
 mod merge;
 mod nearest;
 mod rule_tables;

@@ -231,3 +231,50 @@ fn every_example_of_the_pages_holds() {
         assert_eq!(config.rules.warnings(), Vec::<String>::new(), "{example}");
     }
 }
+
+#[test]
+fn a_configuration_that_others_may_change_is_refused_with_the_path_and_its_mode() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let scratch = Scratch::new("config-open");
+    let folder = scratch.path().canonicalize().expect("there");
+    let drop_ins = folder.join("conf.d");
+    let (path, drop_in) = (folder.join("partage.toml"), drop_ins.join("10-site.toml"));
+    std::fs::create_dir(&drop_ins).expect("made");
+    for file in [&path, &drop_in] {
+        std::fs::write(file, "schema = 1\n").expect("written");
+    }
+    let mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    let is_refused = |part: &Path, words: &str| {
+        let why = Config::load(&path).expect_err("others may change it").to_string();
+        assert!(why.contains(&format!("{} {words}", part.display())), "{why}");
+    };
+    for (part, whole, open) in [
+        (&path, 0o644, 0o666),
+        (&drop_in, 0o644, 0o646),
+        (&drop_ins, 0o755, 0o777),
+        (&folder, 0o755, 0o757),
+    ] {
+        mode(part, whole);
+        assert!(Config::load(&path).is_ok(), "{}", part.display());
+        mode(part, open);
+        is_refused(part, &format!("has mode {open:o}, and others may write to it"));
+        mode(part, whole);
+    }
+    // A link's file counts, wherever it lies.
+    let elsewhere = scratch.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("made");
+    std::fs::rename(&path, elsewhere.join("real.toml")).expect("ours");
+    symlink(elsewhere.join("real.toml"), &path).expect("ours");
+    assert!(Config::load(&path).is_ok());
+    mode(&elsewhere, 0o777);
+    is_refused(&elsewhere.canonicalize().expect("there"), "has mode 777");
+    mode(&elsewhere, 0o755);
+    if nix::unistd::geteuid().is_root() {
+        chown(&drop_in, Some(65_534), None).expect("root may");
+        is_refused(&drop_in, "belongs to uid 65534");
+        chown(&drop_in, Some(0), None).expect("root may");
+        assert!(Config::load(&path).is_ok());
+    }
+}

@@ -90,10 +90,13 @@ impl<T> LocalFile<T> {
         let now = facts.and_then(|facts| Some((facts.modified().ok()?, facts.len())));
         if now.is_some()
             && now != self.read
-            && let Ok(text) = std::fs::read_to_string(&self.path)
+            && let Ok(bytes) = std::fs::read(&self.path)
         {
             self.lines.clear();
-            for (number, line) in text.lines().filter_map(self.parse) {
+            // Line by line: one that is no text drops no other.
+            let lines = bytes.split(|byte| *byte == b'\n');
+            let lines = lines.filter_map(|line| str::from_utf8(line).ok());
+            for (number, line) in lines.filter_map(self.parse) {
                 self.lines.entry(number).or_insert(line);
             }
             self.read = now;
@@ -146,6 +149,11 @@ mod tests {
         assert_eq!(accounts.gids("alice"), BTreeSet::from([100, 1001]));
         assert_eq!(accounts.gids("bob"), BTreeSet::from([1001]));
         assert_eq!(accounts.gids("nobody-here"), BTreeSet::new());
+        // Somebody's name in Latin-1.
+        let bytes = b"root:x:0:0::/root:/bin/sh\nrene:x:1001:100:Ren\xe9:/:/bin/sh\nalice:x:1000:100::/:/bin/sh\n";
+        std::fs::write(scratch.path().join("passwd"), bytes).expect("writable");
+        assert_eq!(accounts.name(0).as_deref(), Some("root"));
+        assert_eq!(accounts.name(1000).as_deref(), Some("alice"));
         write("group", "students:x:1001:alice\n");
         assert_eq!(accounts.gids("bob"), BTreeSet::new());
     }
