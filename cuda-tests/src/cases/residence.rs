@@ -24,6 +24,7 @@ mod preempted;
 mod promised;
 mod refusals;
 mod restored;
+mod rights;
 mod said;
 mod saved;
 mod saved_trees;
@@ -77,6 +78,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(kills::cases());
     cases.extend(of_three::cases());
     cases.extend(users::cases());
+    cases.extend(rights::cases());
     cases
 }
 

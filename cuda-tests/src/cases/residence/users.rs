@@ -2,11 +2,11 @@
 //! Whose jobs a broker suspends, moves and saves, at whose word, and as which user it calls the driver.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::faults::{helper_of, set_faults};
 use super::refusals::{Trace, filled_behind};
-use super::said::{no, ok, state};
+use super::said::{ok, state};
 use crate::cases::Case;
 use crate::cases::ruled_host::{Host, bare};
 use crate::cases::user::{MEMBER, OTHER, OWNER, User, is_root, open_to_all};
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn is_skipped(case: &str) -> bool {
+pub(super) fn is_skipped(case: &str) -> bool {
     if !is_root() {
         println!("SKIPPED: residence::{case}: only root can act as another user");
     }
@@ -63,7 +63,7 @@ fn mixed(rig: &Rig) {
 }
 
 /// A client of this user with half a GiB that it has written.
-fn filled_of(rig: &Rig, user: &User, name: &str) -> Client {
+pub(super) fn filled_of(rig: &Rig, user: &User, name: &str) -> Client {
     let program = open_to_all(rig);
     let mut command = user.partage(rig);
     command.args(["run", "-m", "1GiB", "-g", "0", "--name", name, "--"]);
@@ -82,10 +82,11 @@ fn line_of(pid: u32, name: &str) -> Option<String> {
     Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// It runs as its user, in that user's groups, and the user can neither trace nor read it.
+/// It acts as its user, in that user's groups, and the user can neither signal nor trace nor read it.
 fn is_closed_and_of(helper: u32, user: &User) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let all = [user.uid; 4].join(" ");
+    // Real and saved: nobody's, so that no user may send it a signal.
+    let all = ["4294967280", user.uid, "4294967280", user.uid].join(" ");
     let facts = std::fs::metadata(format!("/proc/{helper}/mem"));
     line_of(helper, "Uid:") == Some(all)
         && line_of(helper, "Groups:").is_some_and(|groups| groups.split(' ').any(|group| group == "65531"))
@@ -137,23 +138,35 @@ fn as_their_user(rig: &Rig) {
     ok(rig, &["suspend", "theirs"]);
     ok(rig, &["resume", "theirs"]);
     client.expect("check a 165", "check 0 0");
-    // A snapshot's files are its owner's, and only a broker of that user writes them.
-    let own = "no job of uid 65532 is saved here: a snapshot is written by a broker of the job's own user, and this \
-               one is uid 0's; suspend and migrate work";
-    for (user, text) in [(&MEMBER, own), (&OTHER, "; ask its owner or an administrator")] {
-        let out = rig.dir.join(format!("out-{}", user.uid));
-        std::fs::DirBuilder::new().mode(0o700).create(&out).expect("ours");
-        std::os::unix::fs::chown(&out, Some(user.number()), None).expect("root may");
-        let (code, said) = user.say(rig, &["checkpoint", "j1", "--out", &out.display().to_string()]);
-        assert!(code == Some(3) && said.contains(text), "{code:?}: {said}");
-    }
-    let out = rig.dir.join("out-0").display().to_string();
-    let (code, said) = no(rig, &["checkpoint", "j1", "--out", &out]);
-    assert!(code == Some(3) && said.contains(own), "{code:?}: {said}");
+    saves_for_nobody_else(rig);
     assert_eq!(state(rig, "theirs"), "running");
     assert!(client.finish().success());
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
     drop(host);
+}
+
+/// A snapshot's files are its owner's, and only a broker of that user writes them. Each command is refused before CRIU
+/// would be run: no machine needs one for them.
+fn saves_for_nobody_else(rig: &Rig) {
+    let own = "no job of uid 65532 is saved here: a snapshot is written by a broker of the job's own user, and this \
+               one is uid 0's; suspend and migrate work";
+    let is_refused = |mut command: Command, uid: u32, text: &str| {
+        let out = rig.dir.join(format!("out-{uid}"));
+        std::fs::DirBuilder::new().mode(0o700).create(&out).expect("ours");
+        std::os::unix::fs::chown(&out, Some(uid), None).expect("root may");
+        command.args(["checkpoint", "j1", "--out"]).arg(&out);
+        command.env("PARTAGE_CRIU", rig.dir.join("no-criu"));
+        let output = rig.output(command);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && said.contains(text), "{said}");
+    };
+    is_refused(MEMBER.partage(rig), MEMBER.number(), own);
+    is_refused(
+        OTHER.partage(rig),
+        OTHER.number(),
+        "; ask its owner or an administrator",
+    );
+    is_refused(rig.partage(&[]), 0, own);
 }
 
 /// Root's program attaches to a user's broker, which cannot call the driver as root.
