@@ -28,12 +28,20 @@ stages_table() {
   printf '%s\n' "${STAGES[@]}"
 }
 
-# What only root could install, by command and Debian package; named before anything else is done.
+# Is a command, or a library by its soname, on this machine?
+has_tool() {
+  case $1 in
+    *.so.*) /sbin/ldconfig -p | grep -F "$1" >/dev/null ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+  esac
+}
+
+# What only root could install, by command or library and Debian package; named before anything else is done.
 root_tools() {
   local missing=() packages=()
   local pairs=(cc:gcc python3:python3 "$@") pair
   for pair in "${pairs[@]}"; do
-    if ! command -v "${pair%%:*}" >/dev/null 2>&1; then
+    if ! has_tool "${pair%%:*}"; then
       missing+=("${pair%%:*}") packages+=("${pair##*:}")
     fi
   done

@@ -11,12 +11,13 @@
 //! 6. A broken invariant turns sharing off in this process, and says so.
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
-//! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`gate`] where a launch waits,
-//! [`marks`] what has retired, [`session`] the broker, [`attachment`] what ties us to one, [`park`]
-//! what lets us be dumped, [`guest`] what we bring along.
+//! [`resolve`] is how programs get them, [`open`] how libraries that ask past us do, [`hooks`] what they do, [`memory`]
+//! the bytes, [`gate`] where a launch waits, [`marks`] what has retired, [`session`] the broker, [`attachment`] what
+//! ties us to one, [`park`] what lets us be dumped, [`bypass`] who was not caught, [`guest`] what we bring along.
 #![no_std]
 
 mod attachment;
+mod bypass;
 mod devices;
 mod entry;
 mod explain;
@@ -31,8 +32,10 @@ mod marks;
 mod memory;
 mod names;
 mod note;
+mod open;
 mod own_pages;
 mod park;
+mod pick;
 mod private_broker;
 mod reach;
 mod real;

@@ -180,9 +180,9 @@ impl Library {
         }
         // SAFETY: the name is a C string; a library's constructors are the program's business as with its own dlopen.
         let handle = unsafe {
-            let loaded = weak::dlopen(self.file().as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+            let loaded = linker::open(self.file().as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
             if loaded.is_null() {
-                weak::dlopen(self.file().as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL)
+                linker::open(self.file().as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL)
             } else {
                 loaded
             }
@@ -296,7 +296,7 @@ fn pin(base: usize) {
     const RTLD_NODELETE: c_int = 0x1000;
     if let Some(info) = weak::dladdr(base as *const c_void).filter(|info| !info.dli_fname.is_null()) {
         // SAFETY: the name the linker gives is a C string, of an object that is loaded.
-        unsafe { weak::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY | RTLD_NODELETE) };
+        unsafe { linker::open(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY | RTLD_NODELETE) };
         weak::forget_dlerror();
     }
 }

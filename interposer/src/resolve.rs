@@ -21,69 +21,14 @@ use crate::guard;
 use crate::guest::linker;
 use crate::guest::text::bytes_of;
 use crate::guest::weak;
+use crate::pick::{Pick, answer_or_jump};
 use crate::real::{self, Adopted, DRIVER, Library, NVML, SECOND_DRIVER};
 
-/// What the naked function needs: an answer, or where to jump.
-#[repr(C)]
-struct Pick {
-    answer: *const (),
-    next: *const (),
-}
-
 /// The program's `dlsym`.
-#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        "endbr64",
-        "lea r10, [rip + 3f]",
-        "jmp {entry}",
-        "3:",
-        "mov rdx, [rsp]",
-        "push rdi",
-        "push rsi",
-        // Two pushes and the return address leave the stack 8 off a call's alignment.
-        "sub rsp, 8",
-        "call {pick}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jnz 2f",
-        "test rdx, rdx",
-        "jz 2f",
-        "jmp rdx",
-        "2:",
-        "ret",
-        entry = sym guard::at_entry,
-        pick = sym pick,
-    )
-}
-
-/// The program's `dlsym`.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        "hint #34", // bti c, where the machine knows it
-        "stp x0, x1, [sp, #-32]!",
-        "str x30, [sp, #16]",
-        "mov x2, x30",
-        "bl {pick}",
-        "mov x9, x0",
-        "mov x16, x1",
-        "ldr x30, [sp, #16]",
-        "ldp x0, x1, [sp], #32",
-        "cbnz x9, 2f",
-        "cbz x16, 2f",
-        "br x16",
-        "2:",
-        "mov x0, x9",
-        "ret",
-        pick = sym pick,
-    )
+    answer_or_jump!(pick)
 }
 
 /// A driver was seen that none of our hooks serves.
@@ -95,24 +40,15 @@ pub fn saw_foreign_driver() -> bool {
 }
 
 unsafe extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: usize) -> Pick {
-    let next = linker::behind(caller);
+    let next = linker::DLSYM.behind(caller);
     // SAFETY: the program passes a C string, or the null that libc would refuse.
     if !may_be_ours(handle, unsafe { bytes_of(name) }) {
-        return Pick {
-            answer: core::ptr::null(),
-            next,
-        };
+        return Pick::jump(next);
     }
     match choose(handle, name, next, caller) {
-        Choice::Hook(answer) => Pick { answer, next },
-        Choice::Decline => Pick {
-            answer: core::ptr::null(),
-            next,
-        },
-        Choice::Nothing => Pick {
-            answer: core::ptr::null(),
-            next: core::ptr::null(),
-        },
+        Choice::Hook(answer) => Pick::answer(answer),
+        Choice::Decline => Pick::jump(next),
+        Choice::Nothing => Pick::answer(core::ptr::null()),
     }
 }
 
@@ -179,7 +115,7 @@ fn is_near(caller: usize, name: &CStr, next: *const ()) -> bool {
         return false;
     };
     // SAFETY: the name the linker gives is a C string, of an object that is loaded.
-    let handle = unsafe { weak::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    let handle = unsafe { linker::open(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     if handle.is_null() {
         return false;
     }

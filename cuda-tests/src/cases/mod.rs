@@ -10,6 +10,7 @@ mod commands;
 mod containers;
 mod control_group;
 mod death;
+mod deepbind;
 mod devices;
 mod families;
 mod faults;
@@ -61,6 +62,7 @@ pub use random::{Random, seed, tenth};
 pub fn all() -> Vec<Case> {
     [
         matrix::cases(),
+        deepbind::cases(),
         proc_address::cases(),
         commands::cases(),
         devices::cases(),

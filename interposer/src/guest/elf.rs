@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the tables of objects that the dynamic linker has mapped.
 //!
-//! Needed for two questions that `dlsym` cannot answer for us: where is the `dlsym` that stands behind ours (asking
-//! `dlvsym` allocates when a version is missing, and musl has none), and which library does an address belong to.
+//! Needed for questions that `dlsym` cannot answer for us: where is the `dlsym` or `dlopen` that stands behind ours
+//! (asking `dlvsym` allocates when a version is missing, and musl has none), which library does an address belong to,
+//! and what was an object bound to ([`needed`]).
+
+pub mod needed;
+pub mod objects;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ops::Range;
 
 use crate::guest::text::bytes_of;
 use crate::guest::weak;
@@ -17,6 +22,11 @@ pub struct Object {
     gnu_hash: *const u32,
     hash: *const u32,
     soname: usize,
+    /// What the linker filled in at load, and what it fills in at a first call: where the entries are, and their bytes.
+    relocations: [(*const Relocation, usize); 2],
+    /// What the linker made read-only once it had filled it in; where the object is mapped. Both only by its headers.
+    protected: Range<usize>,
+    extent: Range<usize>,
 }
 
 #[repr(C)]
@@ -27,6 +37,14 @@ struct Symbol {
     section: u16,
     value: usize,
     size: usize,
+}
+
+/// One entry of an object's tables for the linker.
+#[repr(C)]
+struct Relocation {
+    offset: usize,
+    info: u64,
+    addend: isize,
 }
 
 #[repr(C)]
@@ -45,11 +63,15 @@ struct Header {
 }
 
 const DT_NULL: isize = 0;
+const DT_PLTRELSZ: isize = 2;
 const DT_HASH: isize = 4;
 const DT_STRTAB: isize = 5;
 const DT_SYMTAB: isize = 6;
+const DT_RELA: isize = 7;
+const DT_RELASZ: isize = 8;
 const DT_SONAME: isize = 14;
 const DT_DEBUG: isize = 21;
+const DT_JMPREL: isize = 23;
 const DT_GNU_HASH: isize = 0x6fff_fef5;
 const STT_FUNC: u8 = 2;
 
@@ -59,15 +81,25 @@ impl Object {
     /// # Safety
     /// `headers` are `count` headers of an object mapped at `base`, which stays mapped.
     unsafe fn from_headers(base: usize, headers: *const libc::Elf64_Phdr, count: usize) -> Option<Self> {
+        let mut object = None;
+        let mut protected = 0..0;
         for i in 0..count {
             // SAFETY: within `count`, by the caller's contract.
             let header = unsafe { &*headers.add(i) };
-            if header.p_type == libc::PT_DYNAMIC {
+            let start = base.wrapping_add(header.p_vaddr as usize);
+            match header.p_type {
                 // SAFETY: the segment is mapped at its address plus the base.
-                return unsafe { Self::from_dynamic(base, (base + header.p_vaddr as usize) as *const Dynamic) };
+                libc::PT_DYNAMIC => object = unsafe { Self::from_dynamic(base, start as *const Dynamic) },
+                libc::PT_GNU_RELRO => protected = start..start.wrapping_add(header.p_memsz as usize),
+                _ => {}
             }
         }
-        None
+        let mut object = object?;
+        object.protected = protected;
+        // SAFETY: the caller's contract.
+        let (start, end) = unsafe { extent(base, headers, count) };
+        object.extent = start..end;
+        Some(object)
     }
 
     /// # Safety
@@ -80,6 +112,9 @@ impl Object {
             gnu_hash: core::ptr::null(),
             hash: core::ptr::null(),
             soname: usize::MAX,
+            relocations: [(core::ptr::null(), 0); 2],
+            protected: 0..0,
+            extent: 0..0,
         };
         // glibc has added the base to these addresses already, musl has not.
         let place = |value: usize| if value < base { base + value } else { value };
@@ -93,6 +128,10 @@ impl Object {
                 DT_SYMTAB => object.symbols = place(value) as _,
                 DT_GNU_HASH => object.gnu_hash = place(value) as _,
                 DT_SONAME => object.soname = value,
+                DT_RELA => object.relocations[0].0 = place(value) as _,
+                DT_RELASZ => object.relocations[0].1 = value,
+                DT_JMPREL => object.relocations[1].0 = place(value) as _,
+                DT_PLTRELSZ => object.relocations[1].1 = value,
                 _ => {}
             }
             // SAFETY: as above.
@@ -125,17 +164,22 @@ impl Object {
         unsafe { bytes_of(self.strings.add(self.soname)) }
     }
 
-    /// Its `dlsym`, if it has one, and whether it is libc.
-    fn dlsym(&self) -> Option<(*const (), bool)> {
+    /// Its function of a name that libc has too, if it has one, and whether it is libc.
+    fn of_libc(&self, name: &CStr) -> Option<(*const (), bool)> {
         let soname = self.soname();
         let is_libc = [&b"libc."[..], b"libdl.", b"ld-musl"]
             .iter()
             .any(|start| soname.starts_with(start));
-        Some((self.function(c"dlsym")?, is_libc))
+        Some((self.function(name)?, is_libc))
     }
 
     /// Address of a function that the object defines.
     pub fn function(&self, name: &CStr) -> Option<*const ()> {
+        self.function_named(name.to_bytes())
+    }
+
+    /// The same for a name without its zero.
+    pub fn function_named(&self, name: &[u8]) -> Option<*const ()> {
         // SAFETY: the tables are the object's own, read by the rules of their format.
         unsafe {
             if !self.gnu_hash.is_null() {
@@ -152,8 +196,8 @@ impl Object {
 
     /// # Safety
     /// `gnu_hash` is the object's DT_GNU_HASH table.
-    unsafe fn by_gnu_hash(&self, name: &CStr) -> Option<*const ()> {
-        let wanted = name.to_bytes().iter().fold(5381_u32, |hash, byte| {
+    unsafe fn by_gnu_hash(&self, name: &[u8]) -> Option<*const ()> {
+        let wanted = name.iter().fold(5381_u32, |hash, byte| {
             hash.wrapping_mul(33).wrapping_add(u32::from(*byte))
         });
         // SAFETY: bucket count, first symbol, bloom words, shift; bloom words; buckets; chains.
@@ -183,22 +227,22 @@ impl Object {
 
     /// # Safety
     /// `index` is within the object's symbol table.
-    unsafe fn defined(&self, index: usize, name: &CStr) -> Option<*const ()> {
+    unsafe fn defined(&self, index: usize, name: &[u8]) -> Option<*const ()> {
         // SAFETY: the caller's contract; names are offsets in the string table.
         unsafe {
             let symbol = &*self.symbols.add(index);
             (symbol.section != 0
                 && symbol.info & 15 == STT_FUNC
-                && bytes_of(self.strings.add(symbol.name as usize)) == name.to_bytes())
-            .then(|| (self.base + symbol.value) as *const ())
+                && bytes_of(self.strings.add(symbol.name as usize)) == name)
+                .then(|| (self.base + symbol.value) as *const ())
         }
     }
 }
 
-/// The two functions behind our `dlsym`.
+/// The two functions behind one that we export in front of libc's.
 #[derive(Clone, Copy)]
 pub struct Behind {
-    /// The next `dlsym` in load order: libc's, or that of another hooking library.
+    /// The next of its name in load order: libc's, or that of another hooking library.
     pub next: *const (),
     /// Where the object of `next` is mapped.
     pub next_start: usize,
@@ -213,6 +257,9 @@ pub struct Behind {
 struct Debug {
     version: c_int,
     first: *const Loaded,
+    others: [usize; 3],
+    /// The next namespace's, from version 2 on.
+    next: *const Self,
 }
 
 /// One object of the linker's list (`struct link_map`).
@@ -224,10 +271,15 @@ struct Loaded {
     next: *const Loaded,
 }
 
-/// The first object of the linker's list, the program itself: its dynamic section says where the list is. No function
-/// is called for it that another library may stand in front of: the run-time libraries of sanitizers look symbols up
-/// before their own `dl_iterate_phdr` is ready.
+/// The first object of the linker's list, the program itself.
 fn first_loaded() -> Option<*const Loaded> {
+    debug().map(|debug| debug.first)
+}
+
+/// What the linker keeps for debuggers: the program's dynamic section says where. No function is called for it that
+/// another library may stand in front of: the run-time libraries of sanitizers look symbols up before their own
+/// `dl_iterate_phdr` is ready.
+fn debug() -> Option<&'static Debug> {
     // SAFETY: reads what the kernel gave the process.
     let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
     let headers = headers as *const libc::Elf64_Phdr;
@@ -248,20 +300,21 @@ fn first_loaded() -> Option<*const Loaded> {
         match tag {
             DT_NULL => return None,
             // SAFETY: where the linker keeps its list, from before any code of a library ran.
-            DT_DEBUG => return unsafe { (value as *const Debug).as_ref() }.map(|debug| debug.first),
+            DT_DEBUG => return unsafe { (value as *const Debug).as_ref() },
             // SAFETY: as above.
             _ => entry = unsafe { entry.add(1) },
         }
     }
 }
 
-/// Finds what stands behind our `dlsym`. Takes no memory and calls nobody while no other library has a `dlsym`.
-pub fn find_dlsym() -> Option<Behind> {
-    unsafe extern "C" {
-        /// Our own dynamic section.
-        #[link_name = "_DYNAMIC"]
-        static OURS: Dynamic;
-    }
+unsafe extern "C" {
+    /// Our own dynamic section.
+    #[link_name = "_DYNAMIC"]
+    static OURS: Dynamic;
+}
+
+/// Finds what stands behind our function of that name. Takes no memory and calls nobody while no other library has one.
+pub fn find_behind(name: &'static CStr) -> Option<Behind> {
     let mut found = Behind {
         next: core::ptr::null(),
         next_start: 0,
@@ -270,10 +323,11 @@ pub fn find_dlsym() -> Option<Behind> {
     };
     let ours = &raw const OURS;
     if let Some(first) = first_loaded() {
-        found.walk(first, ours);
+        found.walk(first, ours, name);
     } else {
         // A program whose linker left the entry for debuggers out.
         let mut search = Search {
+            name,
             ours: ours as usize,
             is_past_ours: false,
             found,
@@ -293,7 +347,7 @@ pub fn find_dlsym() -> Option<Behind> {
 
 impl Behind {
     /// Goes through the linker's list from its first object on, past the one whose dynamic section is `ours`.
-    fn walk(&mut self, mut place: *const Loaded, ours: *const Dynamic) {
+    fn walk(&mut self, mut place: *const Loaded, ours: *const Dynamic, name: &CStr) {
         let mut is_past_ours = false;
         // Libc, with which the walk ends, and all before it are there from the start and stay: no thread changes them.
         // SAFETY: objects of the linker's list.
@@ -301,7 +355,7 @@ impl Behind {
             place = loaded.next;
             if core::ptr::eq(loaded.dynamic, ours) {
                 is_past_ours = true;
-            } else if let Some((address, is_libc)) = loaded.dlsym() {
+            } else if let Some((address, is_libc)) = loaded.of_libc(name) {
                 if is_past_ours && self.next.is_null() {
                     self.next = address;
                     (self.next_start, self.next_end) = if is_libc { (0, 0) } else { loaded.extent(address) };
@@ -317,13 +371,14 @@ impl Behind {
 
 /// The same by the linker's own walk.
 struct Search {
+    name: &'static CStr,
     ours: usize,
     is_past_ours: bool,
     found: Behind,
 }
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: `find_dlsym` passes a `Search`, the linker a description of a mapped object.
+    // SAFETY: `find_behind` passes a `Search`, the linker a description of a mapped object.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
     let (base, headers, count) = (info.dlpi_addr as usize, info.dlpi_phdr, info.dlpi_phnum.into());
     // SAFETY: as the linker says.
@@ -333,8 +388,8 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
         return 0;
     }
     // SAFETY: as the linker says.
-    let Some((address, is_libc)) = (unsafe { Object::from_headers(base, headers, count) }).and_then(|it| it.dlsym())
-    else {
+    let object = unsafe { Object::from_headers(base, headers, count) };
+    let Some((address, is_libc)) = object.and_then(|object| object.of_libc(search.name)) else {
         return 0;
     };
     let found = &mut search.found;
@@ -348,11 +403,17 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
     is_libc.into()
 }
 
+/// This library, by its own tables.
+pub fn ours() -> Option<Object> {
+    // SAFETY: this library's own function, and where its first page is.
+    weak::dladdr(find_behind as *const c_void).and_then(|info| unsafe { Object::at(info.dli_fbase) })
+}
+
 impl Loaded {
-    /// Its `dlsym`, if it has one, and whether it is libc.
-    fn dlsym(&self) -> Option<(*const (), bool)> {
+    /// Its function of a name that libc has too, if it has one, and whether it is libc.
+    fn of_libc(&self, name: &CStr) -> Option<(*const (), bool)> {
         // SAFETY: as the linker says.
-        unsafe { Object::from_dynamic(self.base, self.dynamic) }?.dlsym()
+        unsafe { Object::from_dynamic(self.base, self.dynamic) }?.of_libc(name)
     }
 
     /// From where to where it is mapped, asked by one of its functions; nowhere if nobody knows.

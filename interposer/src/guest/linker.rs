@@ -1,40 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-ups that pass our own `dlsym` by: with the one that stands behind it.
+//! Look-ups and openings that pass our own `dlsym` and `dlopen` by: with those that stand behind them.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::guest::elf;
 
-static NEXT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-static NEXT_START: AtomicUsize = AtomicUsize::new(0);
-static NEXT_END: AtomicUsize = AtomicUsize::new(0);
-static LIBC: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// A function of the linker's that we export too, and what stands behind ours.
+pub struct Front {
+    name: &'static CStr,
+    next: AtomicPtr<()>,
+    next_start: AtomicUsize,
+    next_end: AtomicUsize,
+    libc: AtomicPtr<()>,
+}
 
-/// The `dlsym` to go on with for a call from `caller`; null only where no libc has one.
-pub fn behind(caller: usize) -> *const () {
-    let mut next = NEXT.load(Ordering::Acquire);
-    if next.is_null() {
-        let Some(found) = elf::find_dlsym() else {
-            return core::ptr::null();
-        };
-        NEXT_START.store(found.next_start, Ordering::Relaxed);
-        NEXT_END.store(found.next_end, Ordering::Relaxed);
-        LIBC.store(found.libc.cast_mut(), Ordering::Release);
-        next = found.next.cast_mut();
-        NEXT.store(next, Ordering::Release);
+/// `dlsym`.
+pub static DLSYM: Front = Front::new(c"dlsym");
+/// `dlopen`.
+pub static DLOPEN: Front = Front::new(c"dlopen");
+
+impl Front {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            next_start: AtomicUsize::new(0),
+            next_end: AtomicUsize::new(0),
+            libc: AtomicPtr::new(core::ptr::null_mut()),
+        }
     }
-    let is_from_next = caller >= NEXT_START.load(Ordering::Relaxed) && caller < NEXT_END.load(Ordering::Relaxed);
-    if is_from_next {
-        LIBC.load(Ordering::Acquire)
-    } else {
-        next
+
+    /// The function to go on with for a call from `caller`; null only where no libc has one.
+    pub fn behind(&self, caller: usize) -> *const () {
+        let mut next = self.next.load(Ordering::Acquire);
+        if next.is_null() {
+            let Some(found) = elf::find_behind(self.name) else {
+                return core::ptr::null();
+            };
+            self.next_start.store(found.next_start, Ordering::Relaxed);
+            self.next_end.store(found.next_end, Ordering::Relaxed);
+            self.libc.store(found.libc.cast_mut(), Ordering::Release);
+            next = found.next.cast_mut();
+            self.next.store(next, Ordering::Release);
+        }
+        let is_from_next =
+            caller >= self.next_start.load(Ordering::Relaxed) && caller < self.next_end.load(Ordering::Relaxed);
+        if is_from_next {
+            self.libc.load(Ordering::Acquire)
+        } else {
+            next
+        }
+    }
+
+    /// Is this the function behind ours, or libc's?
+    pub fn is_behind(&self, address: *const ()) -> bool {
+        core::ptr::eq(address, self.behind(0)) || core::ptr::eq(address, self.libc.load(Ordering::Acquire))
     }
 }
 
 /// Looks a symbol up without our own hooks in between. Null when there is none.
 pub fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    ask(behind(0), handle, name)
+    ask(DLSYM.behind(0), handle, name)
 }
 
 /// Looks a symbol up with one `dlsym`; null without one.
@@ -45,4 +72,26 @@ pub fn ask(dlsym: *const (), handle: *mut c_void, name: &CStr) -> *mut c_void {
     type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     // SAFETY: the address of a function of that name and type; the name is a C string.
     unsafe { core::mem::transmute::<*const (), Dlsym>(dlsym)(handle, name.as_ptr()) }
+}
+
+/// `dlopen`, from here, without our own in between; null without one.
+///
+/// # Safety
+/// `file` is null or a C string; the constructors of what is loaded run.
+pub unsafe fn open(file: *const c_char, flags: c_int) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    unsafe { open_by(DLOPEN.behind(0), file, flags) }
+}
+
+/// Opens a library with one `dlopen`; null without one.
+///
+/// # Safety
+/// `dlopen` is null or a function of that name; as for [`open`].
+pub unsafe fn open_by(dlopen: *const (), file: *const c_char, flags: c_int) -> *mut c_void {
+    if dlopen.is_null() {
+        return core::ptr::null_mut();
+    }
+    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    // SAFETY: the caller's contract.
+    unsafe { core::mem::transmute::<*const (), Dlopen>(dlopen)(file, flags) }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dynamic linker's functions and threads, as weak references.
+//! The dynamic linker's functions and threads, as weak references. For `dlsym` and `dlopen`, which we export ourselves,
+//! see [`linker`](super::linker).
 //!
 //! Before glibc 2.34 they live in libdl and libpthread. Needing those files would map two more into every process of a
 //! job, for some 50 µs an exec, although only processes that use the driver ever get here, and the driver brings both
@@ -9,7 +10,6 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 core::arch::global_asm!(
-    ".weak dlopen",
     ".weak dlclose",
     ".weak dlerror",
     ".weak dladdr",
@@ -24,9 +24,8 @@ core::arch::global_asm!(
     ".globl partage_weak",
     ".hidden partage_weak",
     ".type partage_weak, %object",
-    ".size partage_weak, 80",
+    ".size partage_weak, 72",
     "partage_weak:",
-    ".quad dlopen",
     ".quad dlclose",
     ".quad dlerror",
     ".quad dladdr",
@@ -50,7 +49,6 @@ type SetState = unsafe extern "C" fn(*mut libc::pthread_attr_t, c_int) -> c_int;
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Table {
-    dlopen: Option<unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>,
     dlclose: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
     dlerror: Option<unsafe extern "C" fn() -> *mut c_char>,
     dladdr: Option<unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int>,
@@ -62,7 +60,7 @@ struct Table {
     attr_set_detach_state: Option<SetState>,
 }
 
-const _: () = assert!(size_of::<Table>() == 80);
+const _: () = assert!(size_of::<Table>() == 72);
 
 fn table() -> &'static Table {
     unsafe extern "C" {
@@ -70,17 +68,6 @@ fn table() -> &'static Table {
     }
     // SAFETY: the table above; the linker filled it before any code of ours ran, and protects it since.
     unsafe { &partage_weak }
-}
-
-/// `dlopen`; null without one.
-///
-/// # Safety
-/// `file` is a C string; the constructors of what is loaded run.
-pub unsafe fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
-    // SAFETY: the caller's contract.
-    table()
-        .dlopen
-        .map_or(core::ptr::null_mut(), |dlopen| unsafe { dlopen(file, flags) })
 }
 
 /// `dlclose`.

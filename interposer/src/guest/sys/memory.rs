@@ -15,6 +15,11 @@ pub unsafe fn move_over(from: *mut c_void, length: usize, to: *mut c_void) -> bo
     call!(SYS_mremap, from, length, length, flags, to) == to as isize
 }
 
+/// Changes what may be done with whole pages.
+pub fn protect(address: *mut c_void, length: usize, protection: i32) -> bool {
+    call!(SYS_mprotect, address, length, protection) == 0
+}
+
 /// Is there a mapping everywhere in this range?
 pub fn is_mapped(address: *mut c_void, length: usize) -> bool {
     call!(SYS_madvise, address, length, libc::MADV_NORMAL) != -(libc::ENOMEM as isize)
