@@ -18,6 +18,7 @@
 
 mod attachment;
 mod bypass;
+mod carried;
 mod devices;
 mod entry;
 mod explain;

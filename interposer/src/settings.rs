@@ -6,6 +6,7 @@ use core::ffi::CStr;
 use partage_protocol::aliases::{self, TimeVariable, Variable};
 use partage_protocol::message::{ENVIRONMENT_BYTES, MAX_DEVICES, TOKEN_BYTES};
 
+use crate::carried::{self, Carried};
 use crate::guest::sys;
 use crate::guest::text::{self, Text};
 
@@ -17,7 +18,8 @@ const SYSTEM_DIR: &CStr = c"/run/partage";
 
 /// The environment as read. All-zero memory is "nothing set".
 pub struct Settings {
-    /// `PARTAGE_TOKEN`: proves that this process belongs to a job; zeros without one.
+    /// `PARTAGE_TOKEN`, else what the library's path carries: proves that this process belongs to a job; zeros without
+    /// one.
     pub token: [u8; TOKEN_BYTES],
     /// A token was there.
     pub has_token: bool,
@@ -74,9 +76,13 @@ impl Settings {
             is_quiet: variable(c"PARTAGE_STDERR") == b"quiet",
         };
         settings.read_token(variable(c"PARTAGE_TOKEN"));
+        let carried = if settings.has_token { None } else { carried::read() };
+        if let Some(carried) = carried {
+            (settings.token, settings.has_token) = (carried.token, true);
+        }
         settings.read_devices(variable(c"PARTAGE_DEVICES"));
         settings.read_aliases();
-        settings.find_socket_dir();
+        settings.find_socket_dir(carried);
         for (to, name) in [
             (&mut settings.broker, c"PARTAGE_BROKER"),
             (&mut settings.log, c"PARTAGE_LOG"),
@@ -150,9 +156,14 @@ impl Settings {
         }
     }
 
-    /// As the command line chooses it: named, else the system's where the host is managed, else the user's.
-    fn find_socket_dir(&mut self) {
-        let named = variable(c"PARTAGE_SOCKET_DIR");
+    /// As the command line chooses it: named, else the one that holds the library of a job, else the system's where the
+    /// host is managed, else the user's.
+    fn find_socket_dir(&mut self, carried: Option<Carried>) {
+        let mut named = variable(c"PARTAGE_SOCKET_DIR");
+        let holder = carried.and_then(|carried| carried.folder.strip_suffix(b"/lib"));
+        if let Some(holder) = holder.filter(|holder| named.is_empty() && is_socket_dir(holder)) {
+            named = holder;
+        }
         if !named.is_empty() && self.socket_dir.push(named).is_complete() {
             self.is_socket_dir_named = true;
             self.is_system_dir = named == SYSTEM_DIR.to_bytes();
@@ -178,6 +189,13 @@ impl Settings {
     pub fn expects_broker(&self) -> bool {
         self.has_token || self.memory_limit.is_some()
     }
+}
+
+/// Do brokers serve in this folder, or did one?
+fn is_socket_dir(folder: &[u8]) -> bool {
+    let mut path = Text::<PATH_BYTES>::new();
+    path.push(folder).push("/client");
+    path.is_complete() && sys::exists(path.as_c_str())
 }
 
 /// `PARTAGE_LAZY_REQUEST`: what `run --lazy` asks of the broker, as a document. To be used at once.

@@ -27,10 +27,14 @@ fn standard_error() -> Option<String> {
     Some(format!("{}:{}", facts.st_dev, facts.st_ino))
 }
 
-/// Puts the library first in `LD_PRELOAD`, in place of other copies of ours.
+/// Puts the library first in `LD_PRELOAD`, in place of other copies of ours, by a path that carries the job's token:
+/// processes that lose the variable with it are of the job still.
 pub fn preload(environment: &mut Environment, library: &Path, is_rejected: bool) {
     if !is_rejected {
-        environment.put_first("LD_PRELOAD", library, b": ", library_copy::is_ours);
+        let token = environment.get("PARTAGE_TOKEN").and_then(|token| token.to_str());
+        let path = token.and_then(|token| library_copy::carrying(library, token));
+        let path = path.unwrap_or_else(|| library.to_owned());
+        environment.put_first("LD_PRELOAD", &path, b": ", library_copy::is_ours);
     }
 }
 

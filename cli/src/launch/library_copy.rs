@@ -63,6 +63,25 @@ pub fn is_ours(entry: &str) -> bool {
     name == installed::LIBRARY || (name.starts_with("libpartage-") && name.ends_with(".so"))
 }
 
+/// A path to the same copy that carries a job's token, 64 hexadecimal digits: a step that changes nothing for each bit,
+/// the highest first (`/` for 0, `/.` for 1), which the library reads (`interposer/src/carried.rs`). `None` where the
+/// token is none, or ld.so would not take so long a path.
+pub fn carrying(copy: &Path, token: &str) -> Option<PathBuf> {
+    const LONGEST: usize = 4095;
+    let (folder, name) = (copy.parent()?, copy.file_name()?);
+    let digits: Option<Vec<u32>> = token.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() == 64)?;
+    let mut path = folder.as_os_str().to_owned();
+    for digit in digits {
+        for bit in (0..4).rev() {
+            path.push(if digit >> bit & 1 == 0 { "/" } else { "/." });
+        }
+    }
+    path.push("/");
+    path.push(name);
+    (path.len() <= LONGEST).then(|| path.into())
+}
+
 /// The socket directory when it is the caller's; on a managed host the caller's own private directory instead; then the
 /// cache, for hosts whose /tmp is `noexec`.
 fn candidates(socket_dir: &Path) -> Vec<PathBuf> {
@@ -179,6 +198,22 @@ mod tests {
                 .expect_err("colon")
                 .contains("a colon")
         );
+    }
+
+    #[test]
+    fn a_path_that_carries_a_token_leads_to_the_same_file() {
+        let dir = scratch("carrying");
+        let plain = copy(b"one", &dir.join("lib"), "libpartage-1-x.so").expect("copied");
+        let token = format!("a0{}", "0".repeat(62));
+        let path = carrying(&plain, &token).expect("a token");
+        // 1010, and 252 bits of 0.
+        let steps = format!("/.//./{}", "/".repeat(252));
+        let written = format!("{}{steps}/libpartage-1-x.so", dir.join("lib").display());
+        assert_eq!(path.as_os_str().to_str(), Some(written.as_str()));
+        assert_eq!(fs::read(&path).expect("the same file"), b"one");
+        assert!(is_ours(&path.to_string_lossy()));
+        assert_eq!(carrying(&plain, "ab"), None);
+        fs::remove_dir_all(dir).expect("clean up");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub fn cases() -> Vec<Case> {
         ),
         Case::new("ownership::children_share_the_limit_however_started", children),
         Case::new("ownership::a_daemon_keeps_its_job_and_its_charge", daemon),
+        Case::new("ownership::the_preload_alone_keeps_a_process_in_its_job", preload_alone),
         Case::new("ownership::a_reused_pid_inherits_nothing", reused_pid),
         Case::new("ownership::eight_processes_hold_an_eighth_each", eight),
     ]
@@ -48,6 +49,24 @@ fn forked_after_init(rig: &Rig) {
     under.expect("free mine", "free 0");
     assert_eq!(under.room(), room);
     rig.eventually(SECOND, "one charge, one owner", || rig.ledger_used() == 0);
+}
+
+/// A process that lost its parents, its session and every variable but the preload (and what leads to the driver).
+fn preload_alone(rig: &Rig) {
+    let client = crate::artefacts::client().display().to_string();
+    let driver = "LD_LIBRARY_PATH=$LD_LIBRARY_PATH PARTAGE_SIM_DIR=$PARTAGE_SIM_DIR";
+    let left = format!("env -i LD_PRELOAD=$LD_PRELOAD {driver} setsid {client} dlopen");
+    let script = format!("exec 3<&0; ({left} <&3 &)");
+    let options = ["-m", "1GiB", "--name", "left"];
+    let mut gone = Client::start(rig.run(&options, std::path::Path::new("/bin/sh"), &["-c", &script]));
+    gone.ready();
+    assert_eq!(rig.jobs().len(), 1, "{:?}", rig.jobs());
+    gone.expect("total 0", &format!("total 0 {GIB}"));
+    gone.expect(&format!("alloc {} fits", 512 * MIB), "alloc 0");
+    gone.expect(&format!("alloc {} over", 513 * MIB), "alloc 2");
+    // Nothing was put beside the one copy of the library for it.
+    let library = std::fs::read_dir(rig.socket_dir().join("lib")).expect("the copy's folder");
+    assert_eq!(library.count(), 1);
 }
 
 /// `fork` before the driver is initialised, `vfork` and `posix_spawn` at any time: a client of its own, of the same
