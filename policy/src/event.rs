@@ -46,13 +46,21 @@ pub struct DeviceSeen {
     pub model: String,
     /// Whole memory in bytes.
     pub total_bytes: u64,
-    /// Configured reserve plus what the driver keeps for itself; `usable` is total minus this.
+    /// It has no memory of its own: this is the host's.
+    pub is_unified: bool,
+    /// Configured reserve plus what the driver keeps for itself; `usable` is total minus this. Of unified memory what
+    /// is to stay available to the host.
     pub reserve_bytes: u64,
     /// The number of its node (`/dev/nvidia3`), where the driver tells.
     pub minor: Option<u32>,
 }
 
 impl DeviceSeen {
+    /// The reserve, as far as the driver counts it as in use. What is kept for the host is in use by nobody.
+    pub(crate) const fn reserve_in_use(&self) -> u64 {
+        if self.is_unified { 0 } else { self.reserve_bytes }
+    }
+
     /// Can a process open it that may open these `nodes`: bit N for `/dev/nvidiaN`, or 0 where that is not known?
     #[must_use]
     pub fn is_among(&self, nodes: u32) -> bool {
@@ -87,7 +95,7 @@ pub struct ProcessUse {
 pub struct Measurement {
     /// The device.
     pub device: DeviceUuid,
-    /// In use by everybody, in bytes.
+    /// In use by everybody, in bytes; of unified memory also by the host.
     pub used_bytes: u64,
     /// Free as the driver sees it, in bytes.
     pub free_bytes: u64,

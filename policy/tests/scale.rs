@@ -92,6 +92,7 @@ impl Crowd {
                 index: index.into(),
                 model: "H200".into(),
                 total_bytes: 80 * GIB,
+                is_unified: false,
                 reserve_bytes: 0,
                 minor: None,
             })

@@ -18,7 +18,9 @@ pub use event::{EventDevice, EventNumbers, EventView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, ForeseenDevice, MoveView, MovedView, Reply, StayingView, Waiting};
 pub use request::{RegisterRequest, Request, RunRequest, TermsChange};
-pub use status_views::{BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView};
+pub use status_views::{
+    BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView, UnifiedView,
+};
 pub use views::{
     CauseView, ClientView, ContainerView, DenialView, DeniedView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
     TermsView, TimeView, UnmanagedView, WhyView,

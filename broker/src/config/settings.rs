@@ -137,18 +137,28 @@ impl Config {
     /// keeps for itself.
     #[must_use]
     pub fn reserve(&self, index: u32, uuid: &str, total: u64, kept_by_driver: u64) -> u64 {
+        let configured = self.configured_reserve(index, uuid);
+        let configured = configured.map_or(0, |amount| amount.on(total));
+        configured.max(kept_by_driver).min(total)
+    }
+
+    /// The same of a device that uses the host's memory: what is to stay available to the host.
+    #[must_use]
+    pub fn host_reserve(&self, index: u32, uuid: &str, total: u64, default: u64) -> u64 {
+        let configured = self.configured_reserve(index, uuid);
+        configured.map_or(default, |amount| amount.on(total)).min(total)
+    }
+
+    /// The most specific configured reserve.
+    fn configured_reserve(&self, index: u32, uuid: &str) -> Option<&Amount> {
         let by_uuid = self
             .reserves
             .iter()
             .filter(|(name, _)| name.contains('-') && uuid.starts_with(name.as_str()));
-        let configured = by_uuid
+        by_uuid
             .max_by_key(|(name, _)| name.len())
             .map(|(_, amount)| amount)
             .or_else(|| self.reserves.get(&index.to_string()))
-            .or_else(|| self.reserves.get("*"));
-        configured
-            .map_or(0, |amount| amount.on(total))
-            .max(kept_by_driver)
-            .min(total)
+            .or_else(|| self.reserves.get("*"))
     }
 }

@@ -10,6 +10,7 @@ use super::effect::Effect;
 use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
+use crate::config::Config;
 use crate::host::gpu::{DeviceFacts, Driver, GpuEvent, Look, Sample};
 use crate::state::devices::MOVED_LOOK_NS;
 
@@ -91,9 +92,8 @@ impl StateDriver {
             model: facts.model.clone(),
             total_bytes: facts.total,
             minor: facts.minor,
-            reserve_bytes: self
-                .config
-                .reserve(facts.index, &facts.uuid, facts.total, facts.reserved),
+            is_unified: facts.is_unified,
+            reserve_bytes: self.reserve_of(facts),
         });
         let mut found: Vec<DeviceSeen> = found.collect();
         found.sort_by_key(|device| device.index);
@@ -101,10 +101,23 @@ impl StateDriver {
         self.step(now, Event::Devices { driver, found });
     }
 
-    fn device_sampled(&mut self, uuid: &str, asked_ns: u64, sample: Sample, now: Now) {
-        let Some(device) = DeviceUuid::parse(uuid).filter(|device| self.devices.list().contains_key(device)) else {
+    fn reserve_of(&self, facts: &DeviceFacts) -> u64 {
+        let of = match facts.is_unified {
+            true => Config::host_reserve,
+            false => Config::reserve,
+        };
+        of(&self.config, facts.index, &facts.uuid, facts.total, facts.reserved)
+    }
+
+    fn device_sampled(&mut self, uuid: &str, asked_ns: u64, mut sample: Sample, now: Now) {
+        let known = DeviceUuid::parse(uuid).and_then(|device| Some((device, self.devices.list().get(&device)?)));
+        let Some((device, facts)) = known else {
             return;
         };
+        if facts.is_unified {
+            // What is kept for the host nobody may have.
+            sample.free = sample.free.saturating_sub(self.reserve_of(facts));
+        }
         if self.devices.find(device) {
             // Enumeration is how the policy learns that a device is there.
             self.tell_devices(now);

@@ -153,8 +153,8 @@ impl<Q: Clone + Serialize> Helper<Q> {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // A helper is no client: a preloaded library would hook what it calls.
-        for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
+        // A helper is no client: a preloaded library would hook what it calls. It has to see all devices.
+        for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN", "CUDA_VISIBLE_DEVICES"] {
             start.env_remove(name);
         }
         let child = start.spawn()?;

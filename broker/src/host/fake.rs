@@ -47,6 +47,7 @@ impl FakeGpu {
                 index,
                 model: "Fake".to_owned(),
                 total,
+                is_unified: false,
                 reserved: 0,
                 pci: format!("00000000:{:02X}:00.0", index + 1),
                 driver: String::new(),

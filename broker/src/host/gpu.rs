@@ -42,7 +42,11 @@ pub struct DeviceFacts {
     pub model: String,
     /// Whole memory in bytes.
     pub total: u64,
-    /// What the driver keeps for itself, in bytes.
+    /// It has no memory of its own: this is the host's, of which NVML has no figures.
+    #[serde(default)]
+    pub is_unified: bool,
+    /// What the driver keeps for itself, in bytes; of unified memory what is kept for the host unless something else is
+    /// configured.
     pub reserved: u64,
     /// Its PCI address, as NVML writes it (`00000000:17:00.0`); empty where it does not tell.
     #[serde(default)]
@@ -86,7 +90,7 @@ pub struct GpuProcess {
 /// One device at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// In use by everybody, in bytes.
+    /// In use by everybody, in bytes; of unified memory also by the host.
     pub used: u64,
     /// Free, in bytes.
     pub free: u64,
@@ -164,6 +168,7 @@ mod tests {
             index: 0,
             model: String::new(),
             total: 0,
+            is_unified: false,
             reserved: 0,
             pci: pci.to_owned(),
             driver: String::new(),

@@ -16,6 +16,12 @@ pub fn room(pid: u32) -> HostRoom {
     room_below(Path::new("/proc"), Path::new("/sys/fs/cgroup"), pid)
 }
 
+/// `MemAvailable` of this machine in bytes; none where the kernel does not say.
+#[must_use]
+pub fn available_here() -> Option<u64> {
+    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
 fn room_below(proc: &Path, cgroups: &Path, pid: u32) -> HostRoom {
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let available = available(&read(proc.join("meminfo"))).unwrap_or(u64::MAX);

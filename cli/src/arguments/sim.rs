@@ -27,7 +27,7 @@ pub struct Sim {
     /// Memory of each GPU (default: the profile's)
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<String>,
-    /// Model of the GPUs: h200 (default), a100, l4, t4
+    /// Model of the GPUs: h200 (default), a100, l4, t4, gb10
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
     /// Name of the machine to create or join: letters, digits, . _ -

@@ -73,7 +73,8 @@ fn devices_text(style: &Style, views: &[DeviceView]) -> String {
     let mut text = devices(style, views);
     for device in views {
         text.push_str(&time::device_line(device));
-        for note in device.notes.iter().chain(&device.unmanaged_notes) {
+        let unified = device.unified.map(|unified| unified.sentence(device.index));
+        for note in unified.iter().chain(&device.notes).chain(&device.unmanaged_notes) {
             text.push_str(&wrapped(&style.text(note), style.width, 0));
         }
         let denied = &device.denied;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use nix::unistd::{Uid, User};
-use partage_protocol::admin::{DeniedView, DeviceView, UnmanagedView};
+use partage_protocol::admin::{DeniedView, DeviceView, UnifiedView, UnmanagedView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -38,6 +38,8 @@ struct Facts {
     index: u32,
     model: String,
     total: u64,
+    #[serde(default)]
+    is_unified: bool,
     reserved: u64,
 }
 
@@ -81,6 +83,14 @@ pub fn read_machine(place: &Place, failure: Failure) -> Outcome<Idle> {
     Ok(idle)
 }
 
+/// The GPUs, as far as NVML tells of them.
+pub fn devices() -> Vec<DeviceView> {
+    let mut idle = Idle::default();
+    // What it did not tell in time is not known.
+    let _ = ask(&mut idle);
+    idle.devices
+}
+
 /// One conversation with the helper; what it does not answer in time is not waited for.
 fn ask(idle: &mut Idle) -> Result<(), String> {
     let program = installed::find(installed::BROKER).map_err(|failure| failure.message)?;
@@ -88,6 +98,7 @@ fn ask(idle: &mut Idle) -> Result<(), String> {
     let mut helper = Command::new(program)
         .arg("--nvml-helper")
         .env_remove("LD_PRELOAD")
+        .env_remove("CUDA_VISIBLE_DEVICES")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -141,18 +152,25 @@ fn converse(idle: &mut Idle, socket: UnixStream) -> Result<(), String> {
             Some(Ok(sample)) => {
                 idle.unmanaged
                     .extend(sample.processes.iter().map(|process| unmanaged(process, device.index)));
-                idle.devices.push(view(device, "ok", sample.used));
+                let listed = sample.processes.iter().filter_map(|process| process.used).sum();
+                idle.devices.push(view(device, "ok", (sample.used, listed)));
             }
             _ => {
                 let why = answer["lost"].as_str().unwrap_or("it does not answer");
-                idle.devices.push(view(device, &format!("lost: {why}"), 0));
+                idle.devices.push(view(device, &format!("lost: {why}"), (0, 0)));
             }
         }
     }
     Ok(())
 }
 
-fn view(device: Facts, state: &str, used: u64) -> DeviceView {
+/// `used`: in use by everybody, and by the processes that NVML lists.
+fn view(device: Facts, state: &str, (used, listed): (u64, u64)) -> DeviceView {
+    let host_bytes = if device.is_unified {
+        used.saturating_sub(listed)
+    } else {
+        0
+    };
     DeviceView {
         index: device.index,
         uuid: device.uuid,
@@ -162,7 +180,11 @@ fn view(device: Facts, state: &str, used: u64) -> DeviceView {
         usable_bytes: device.total.saturating_sub(device.reserved),
         committed_bytes: used,
         used_bytes: used,
-        unmanaged_bytes: used,
+        unmanaged_bytes: used - host_bytes,
+        unified: device.is_unified.then_some(UnifiedView {
+            host_bytes,
+            kept_bytes: device.reserved,
+        }),
         jobs: Vec::new(),
         promised_bytes: 0,
         denied: DeniedView::default(),

@@ -208,6 +208,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             committed_bytes: 8 << 30,
             used_bytes: 3 << 30,
             unmanaged_bytes: 0,
+            unified: None,
             jobs: vec!["j42".to_owned()],
             promised_bytes: 8 << 30,
             denied: DeniedView::default(),

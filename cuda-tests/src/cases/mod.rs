@@ -49,6 +49,7 @@ mod storm;
 mod terminal;
 mod time;
 mod time_bare;
+mod unified;
 mod user;
 mod verified;
 mod views;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<Case> {
         verified::cases(),
         install::cases(),
         harness::cases(),
+        unified::cases(),
     ]
     .into_iter()
     .flatten()

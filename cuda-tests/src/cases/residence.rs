@@ -25,7 +25,7 @@ mod promised;
 mod refusals;
 mod restored;
 mod rights;
-mod said;
+pub(super) mod said;
 mod saved;
 mod saved_trees;
 mod stuck;

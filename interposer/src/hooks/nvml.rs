@@ -184,8 +184,27 @@ fn used_by_ours(device: NvmlDevice) -> u64 {
     used
 }
 
+/// What the job sees of a device of whose memory NVML has no figures, because it is the host's: a limit below all of
+/// it. A program that hears NOT_SUPPORTED takes the host's whole memory for its own. Without a limit that is true.
+fn limit_shown(result: NvmlReturn, device: NvmlDevice) -> Option<(u64, u64, u64)> {
+    if result != NvmlReturn::NOT_SUPPORTED {
+        return None;
+    }
+    let shown = memory_shown(device, u64::MAX, u64::MAX)?;
+    let line = shared().and_then(|(_, listed)| listed.devices().get(slot_of(listed, device)?));
+    let whole = line.map_or(u64::MAX, |line| line.total.load(Ordering::Relaxed));
+    (shown.0 < whole).then_some(shown)
+}
+
 pub fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {
     let result = call_nvml!(nvmlDeviceGetMemoryInfo(now(device), memory));
+    if !memory.is_null()
+        && let Some((total, free, used)) = limit_shown(result, device)
+    {
+        // SAFETY: not null, and by the contract of the entry point it leads to this structure.
+        unsafe { memory.write_unaligned(NvmlMemory { total, free, used }) };
+        return NvmlReturn::SUCCESS;
+    }
     if result.is_success() && !memory.is_null() {
         // SAFETY: NVML succeeded with this pointer.
         let truth = unsafe { memory.read_unaligned() };
@@ -202,10 +221,11 @@ const MEMORY_V2: c_uint = size_of::<NvmlMemoryV2>() as c_uint | 2 << 24;
 
 pub fn nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2) -> NvmlReturn {
     let result = call_nvml!(nvmlDeviceGetMemoryInfo_v2(now(device), memory));
-    if !result.is_success() || memory.is_null() {
+    let unified = limit_shown(result, device);
+    if memory.is_null() || !result.is_success() && unified.is_none() {
         return result;
     }
-    // SAFETY: NVML succeeded with this pointer, and every version of the structure begins with its version.
+    // SAFETY: not null, and every version of the structure begins with its version.
     let version = unsafe { (&raw const (*memory).version).read_unaligned() };
     if version != MEMORY_V2 {
         // A layout that we do not know.
@@ -213,7 +233,7 @@ pub fn nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2)
     }
     // SAFETY: as its version says.
     let truth = unsafe { memory.read_unaligned() };
-    if let Some((total, free, used)) = memory_shown(device, truth.total, truth.free) {
+    if let Some((total, free, used)) = unified.or_else(|| memory_shown(device, truth.total, truth.free)) {
         let shown = NvmlMemoryV2 {
             total,
             free,
@@ -224,6 +244,7 @@ pub fn nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2)
         };
         // SAFETY: as above.
         unsafe { memory.write_unaligned(shown) };
+        return NvmlReturn::SUCCESS;
     }
     result
 }

@@ -62,7 +62,8 @@ impl Policy {
             if residence == Residence::Away && granted == 0 {
                 continue;
             }
-            if absent.contains(&job.id()) {
+            // What leaves a device without memory of its own stays in that memory.
+            if absent.contains(&job.id()) && !known.seen.is_unified {
                 let used = used.saturating_sub(self.managed_bytes(job, slot, machine));
                 leaving = leaving.saturating_add(used.max(measured_by_job.remove(&job.id()).unwrap_or(0)));
                 continue;
@@ -92,9 +93,10 @@ impl Policy {
         let in_use = known.measured.as_ref().map_or(0, |measured| measured.used_bytes);
         let unexplained = in_use
             .saturating_sub(explained)
-            .saturating_sub(known.seen.reserve_bytes);
+            .saturating_sub(known.seen.reserve_in_use());
         let mut account = DeviceAccount {
             index: known.seen.index,
+            is_unified: known.seen.is_unified,
             usable: known.usable(),
             capacity: self.config.promisable(known.usable()),
             holds,

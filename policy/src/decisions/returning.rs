@@ -197,6 +197,18 @@ impl Policy {
 
     /// Why a job cannot come back yet, and what is short.
     fn shortage<M: Machine>(&self, job: &Job, claimed: &Claims, machine: &M) -> Option<(Shortage, Shortages)> {
+        // What a job keeps in memory that the device shares may be what those before it wait for: it waits for room,
+        // and not for them.
+        let nobody = Claims::default();
+        let mut devices = job
+            .record
+            .devices
+            .iter()
+            .filter_map(|place| self.devices.get(&place.device));
+        let claimed = match devices.any(|device| device.seen.is_unified) {
+            true => &nobody,
+            false => claimed,
+        };
         let mut first = None;
         let mut shortages = Shortages::new();
         for (slot, place) in job.record.devices.iter().enumerate() {

@@ -13,7 +13,8 @@
 //! memory goes to the job that asks first, but no job's growth takes another job's guaranteed part.
 //!
 //! Unmanaged memory is what NVML lists for processes that are no client, plus what is in use beyond every process it
-//! lists (processes of other containers), less the reserve.
+//! lists (processes of other containers), less the reserve. A device that uses the host's memory lacks what the host
+//! has in use, and the reserve is kept available beside it.
 
 use partage_protocol::admin::Holder;
 use partage_protocol::units::JobId;
@@ -66,6 +67,8 @@ impl Hold {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceAccount {
     pub index: u32,
+    /// Its memory is the host's.
+    pub is_unified: bool,
     pub usable: u64,
     /// What may be promised: `usable`, or more where the configuration overcommits.
     pub capacity: u64,
@@ -73,11 +76,17 @@ pub(crate) struct DeviceAccount {
     pub holds: Vec<Hold>,
     /// Listed processes that are no client: pid and bytes.
     pub processes: Vec<(u32, u64)>,
-    /// In use beyond everything listed.
+    /// In use beyond everything listed: of unified memory by the host's own programs.
     pub unexplained: u64,
 }
 
 impl DeviceAccount {
+    /// What the host's own programs have of memory that is the device's too.
+    pub(crate) fn host(&self) -> u64 {
+        if self.is_unified { self.unexplained } else { 0 }
+    }
+
+    /// What no job can have, the host's own programs included.
     pub(crate) fn unmanaged(&self) -> u64 {
         self.processes
             .iter()
@@ -108,6 +117,7 @@ impl DeviceAccount {
         let guaranteed: Vec<u64> = holds.iter().map(|hold| hold.guaranteed).collect();
         let mut part = Self {
             index: self.index,
+            is_unified: self.is_unified,
             usable: most,
             capacity: most,
             holds,
@@ -219,7 +229,11 @@ impl DeviceAccount {
             .processes
             .iter()
             .map(|(pid, bytes)| holder(format!("pid {pid}"), *bytes));
-        let unexplained = (self.unexplained > 0).then(|| holder("processes not visible".into(), self.unexplained));
+        let others = match self.is_unified {
+            true => "the host",
+            false => "processes not visible",
+        };
+        let unexplained = (self.unexplained > 0).then(|| holder(others.into(), self.unexplained));
         let mut all: Vec<Holder> = jobs
             .chain(unmanaged)
             .chain(unexplained)

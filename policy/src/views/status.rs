@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `status`: devices and the queue as a document.
 
-use partage_protocol::admin::{BrokerView, DeniedView, DeviceView, DrainedView, QueuedView, StatusView};
+use partage_protocol::admin::{BrokerView, DeniedView, DeviceView, DrainedView, QueuedView, StatusView, UnifiedView};
 use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
 use partage_protocol::units::DeviceUuid;
 use partage_scheduling::Regime;
@@ -73,7 +73,11 @@ impl Policy {
             usable_bytes: known.usable(),
             committed_bytes: account.committed().saturating_add(account.unmanaged()),
             used_bytes: known.measured.as_ref().map_or(0, |measured| measured.used_bytes),
-            unmanaged_bytes: account.unmanaged(),
+            unmanaged_bytes: account.unmanaged().saturating_sub(account.host()),
+            unified: known.seen.is_unified.then(|| UnifiedView {
+                host_bytes: account.host(),
+                kept_bytes: known.seen.reserve_bytes,
+            }),
             unmanaged_time: self.unmanaged_part(device).map(ratio),
             jobs: account.holds.iter().map(|hold| hold.job.to_string()).collect(),
             promised_bytes: account.promised(),

@@ -141,6 +141,7 @@ impl Host {
                 model: "H200".into(),
                 total_bytes: gib * GIB,
                 minor: Some(index as u32),
+                is_unified: false,
                 reserve_bytes: 0,
             });
         }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{AuditView, ReadingView};
 use super::views::DeniedView;
+use crate::size::format_bytes;
 use crate::terms::Class;
 
 /// Answer to `status`.
@@ -96,6 +97,9 @@ pub struct DeviceView {
     pub used_bytes: u64,
     /// Of that, by processes that no job owns.
     pub unmanaged_bytes: u64,
+    /// Its memory is the host's; none where it has its own.
+    #[serde(default)]
+    pub unified: Option<UnifiedView>,
     /// Jobs that hold it.
     pub jobs: Vec<String>,
     /// Σ of what is promised; more than `usable_bytes` only where the configuration overcommits.
@@ -125,6 +129,27 @@ pub struct DeviceView {
     /// The part of its time that processes of no job use; none where NVML does not say.
     #[serde(default)]
     pub unmanaged_time: Option<f64>,
+}
+
+/// A device without memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnifiedView {
+    /// What the host's own programs have of the memory, and suspended jobs.
+    pub host_bytes: u64,
+    /// What is kept available to the host.
+    pub kept_bytes: u64,
+}
+
+impl UnifiedView {
+    /// What `status` and `doctor` say of it.
+    #[must_use]
+    pub fn sentence(&self, gpu: u32) -> String {
+        format!(
+            "GPU {gpu} has no memory of its own and uses the host's: {} in use by the host, {} kept for it",
+            format_bytes(self.host_bytes),
+            format_bytes(self.kept_bytes)
+        )
+    }
 }
 
 /// One waiting job.

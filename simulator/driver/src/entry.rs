@@ -3,7 +3,7 @@
 //!
 //! How a call finds its body without a second list: each export is called `entry` inside a module of its own that
 //! imports all of `unbuilt`. Its body imports all of `chapters`, which is the nearer scope, so a function there wins
-//! over the one of the same name in `unbuilt`.
+//! over the one of the same name in `unbuilt`. One export more is no row: what the machine says of the host.
 
 use partage_abi::Symbol;
 use partage_abi::types::c_void;
@@ -65,3 +65,11 @@ macro_rules! export {
 }
 
 partage_abi::driver_table! { export }
+
+/// The bytes of the host's memory that are available on the simulated machine, of which the host's own `/proc/meminfo`
+/// knows nothing; 0 where no device shares it.
+#[unsafe(export_name = "partage_sim_host_available")]
+extern "C" fn host_available() -> u64 {
+    let available = crate::state::driver().map(|driver| driver.machine().host_available());
+    available.ok().flatten().unwrap_or(0)
+}

@@ -28,6 +28,8 @@
 //! | 18 | `late` | NVML shows a process that was checkpointed for a second more |
 //! | 19 | `stands:OPERATION` | a process that is asked to do OPERATION stands in it until the line goes |
 //! | 20 | `dies:OPERATION:WHEN` | a process that is asked to do OPERATION is killed in it |
+//! | 21 | `host:BYTES` | the host's programs have so much more of the memory that they share with a device |
+//! | 22 | `untold` | NVML lists processes without their memory |
 //!
 //! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
 //! KERNEL a name or `*`; OPERATION is `state`, `lock`, `checkpoint`, `restore` or `unlock`.
@@ -145,6 +147,22 @@ impl Faults {
             Kind::Shows { devices } => Some(devices.clone()),
             _ => None,
         })
+    }
+
+    /// What the host's programs have of shared memory beyond what the profile says.
+    pub fn host_bytes(&self) -> u64 {
+        self.recheck();
+        let bytes = self.rules().map(|rule| match rule.kind {
+            Kind::Host { bytes } => bytes,
+            _ => 0,
+        });
+        bytes.sum()
+    }
+
+    /// Whether NVML lists processes without their memory.
+    pub fn is_untold(&self) -> bool {
+        self.recheck();
+        self.rules().any(|rule| rule.kind == Kind::Untold)
     }
 
     /// Whether dead processes keep what they held.

@@ -193,11 +193,14 @@ impl Machine {
     /// [`open_again`](Self::open_again).
     ///
     /// Fails with the operating system's error; the seat is given up all the same.
-    pub fn leave(&mut self, seat: usize) -> std::io::Result<()> {
+    ///
+    /// `held`: what its process takes along into the host's memory, by device. Where the two are one memory, it stays
+    /// taken.
+    pub fn leave(&mut self, seat: usize, held: &[u64]) -> std::io::Result<()> {
         if self.faults.has(CheckpointFault::Late) {
             seats::leave_late(&self.seats, seat, LATE_MS);
         } else {
-            seats::leave(&self.seats, seat);
+            self.give_up(seat, held);
         }
         // A lock and its file are nothing that a saved process may have.
         *self.presence.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -308,6 +311,18 @@ impl Machine {
         seats::leave(&self.seats, seat);
     }
 
+    /// Gives a seat back; what its process has in the host's memory, `held` by device, stays taken where the two are
+    /// one memory.
+    pub fn give_up(&self, seat: usize, held: &[u64]) {
+        let away = |(device, bytes): (&Device, &u64)| device.host_bytes.map_or(0, |_| *bytes);
+        let away: Vec<u64> = self.devices.iter().zip(held).map(away).collect();
+        if away.iter().any(|bytes| *bytes > 0) {
+            seats::leave_for_host(&self.seats, seat, &away);
+        } else {
+            seats::leave(&self.seats, seat);
+        }
+    }
+
     /// Makes the file behind the memory of a device in this process, `bytes` long.
     pub fn create_backing(&self, seat: usize, device: usize, bytes: u64) -> Result<File, Error> {
         let folder = self.folder.join("memory");
@@ -323,7 +338,7 @@ impl Machine {
 
     /// Reserves `bytes` of a device for a seat: all of them or none.
     pub fn reserve(&self, seat: usize, device: usize, bytes: u64) -> Result<(), Shortage> {
-        let capacity = self.devices[device].memory;
+        let capacity = self.capacity(device);
         seats::reserve(&self.seats, seat, device, bytes, capacity, self.dead()).map_err(Shortage::Device)?;
         self.check_file_system()
             .inspect_err(|_| self.release(seat, device, bytes))
@@ -355,7 +370,7 @@ impl Machine {
         if sharing::join(&seats, seat, known, None, self.dead()) {
             return Ok(known);
         }
-        let capacity = self.devices[device].memory;
+        let capacity = self.capacity(device);
         let made = sharing::adopt(&seats, seat, device, bytes, capacity, self.dead()).map_err(Shortage::Device)?;
         write(made);
         Ok(made)
@@ -419,7 +434,19 @@ impl Machine {
 
     /// Bytes of a device that are free.
     pub fn free(&self, device: usize) -> u64 {
-        self.devices[device].memory.saturating_sub(self.used(device))
+        seats::left(&self.seats, device, self.capacity(device), self.dead())
+    }
+
+    /// What processes can hold of a device: all of its memory but what the host's own programs have of it.
+    fn capacity(&self, device: usize) -> u64 {
+        device::capacity(&self.devices[device], &self.faults)
+    }
+
+    /// Bytes of the host's memory that are available, where a device shares it: of all such devices together. `None`:
+    /// the machine has no such device.
+    pub fn host_available(&self) -> Option<u64> {
+        let shared = self.devices.iter().filter(|device| device.host_bytes.is_some());
+        shared.map(|device| self.free(device.index)).reduce(u64::saturating_add)
     }
 
     /// The living processes that use a device.

@@ -17,6 +17,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("a100", include_str!("../profiles/a100.toml")),
     ("l4", include_str!("../profiles/l4.toml")),
     ("t4", include_str!("../profiles/t4.toml")),
+    ("gb10", include_str!("../profiles/gb10.toml")),
 ];
 
 /// One GPU model.
@@ -35,6 +36,9 @@ pub struct Profile {
     pub pci_device: u32,
     /// PCI subsystem, likewise.
     pub pci_subsystem: u32,
+    /// It has no memory of its own: this is the host's.
+    #[serde(default)]
+    pub unified: Option<Unified>,
     /// Rates and slices of the device timeline.
     pub speed: Speed,
     /// How long a kernel takes, by name, in nanoseconds.
@@ -44,6 +48,14 @@ pub struct Profile {
     /// `CU_DEVICE_ATTRIBUTE_*` by number. Absent ones are 0.
     #[serde(deserialize_with = "numbered")]
     pub attributes: BTreeMap<i32, i32>,
+}
+
+/// Memory that device and host share.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unified {
+    /// What the host's own programs have of it, in bytes.
+    pub host_bytes: u64,
 }
 
 /// Rates in bytes per second, times in nanoseconds.
@@ -191,7 +203,7 @@ mod tests {
     #[test]
     fn an_unknown_profile_is_refused_with_the_known_ones() {
         let error = Profile::find("h900", Path::new("/nonexistent")).expect_err("no such model");
-        assert!(error.to_string().contains("h200, a100, l4, t4"), "{error}");
+        assert!(error.to_string().contains("h200, a100, l4, t4, gb10"), "{error}");
         assert!(Profile::find("../h200", Path::new("/nonexistent")).is_err());
     }
 }

@@ -35,6 +35,8 @@ pub struct Seat {
     backing_inode: [AtomicU64; MAX_DEVICES],
     /// Milliseconds of the monotonic clock until which the process is shown although it has left; 0 while it has not.
     shown_until: AtomicU64,
+    /// Bytes of the host's that a process that has left keeps, per device that shares the host's memory.
+    away: [AtomicU64; MAX_DEVICES],
 }
 
 /// The layout of the file `seats`.
@@ -49,7 +51,7 @@ pub struct Seats {
 
 // SAFETY: atomics and arrays of them, all `repr(C)`; zero is an empty table.
 unsafe impl SharedLayout for Seats {
-    const MAGIC: u64 = 0x5345_4154_0000_0004;
+    const MAGIC: u64 = 0x5345_4154_0000_0005;
 }
 
 /// A process that uses a device.
@@ -102,6 +104,12 @@ impl Seats {
         alone.chain(self.paid(device).map(|(_, bytes)| bytes)).sum()
     }
 
+    /// Bytes of a device that checkpointed processes keep, where it shares the host's memory.
+    fn away(&self, device: usize) -> u64 {
+        let left = self.taken().filter(|(_, seat)| seat.has_left());
+        left.map(|(_, seat)| seat.away[device].load(Ordering::Relaxed)).sum()
+    }
+
     /// Bytes of all devices together.
     pub fn used_in_all(&self) -> u64 {
         (0..MAX_DEVICES).map(|device| self.used(device)).sum()
@@ -115,14 +123,20 @@ impl Seats {
 
     /// Empties a seat.
     fn clear(&self, place: usize) {
-        let seat = &self.seats[place];
         // The pid first: from here on the seat is free, whatever happens to us. Whoever takes it clears it again.
-        seat.pid.store(0, Ordering::Release);
+        self.seats[place].pid.store(0, Ordering::Release);
+        self.clear_held(place);
+    }
+
+    /// The seat's process holds nothing.
+    fn clear_held(&self, place: usize) {
+        let seat = &self.seats[place];
         for device in 0..MAX_DEVICES {
             seat.used[device].store(0, Ordering::Relaxed);
             seat.contexts[device].store(0, Ordering::Relaxed);
             seat.backing_fd[device].store(0, Ordering::Relaxed);
             seat.backing_inode[device].store(0, Ordering::Relaxed);
+            seat.away[device].store(0, Ordering::Relaxed);
         }
         seat.shown_until.store(0, Ordering::Relaxed);
         self.ranges.let_go_of_all(place, |seat| self.is_taken(seat));
@@ -175,10 +189,11 @@ pub fn sweep(seats: &SharedGuard<'_, Seats>, dead: Dead) {
 
 /// Bytes of a device that are free, after a sweep if fewer than `wanted` seem to be.
 pub(crate) fn free(seats: &SharedGuard<'_, Seats>, device: usize, wanted: u64, capacity: u64, dead: Dead) -> u64 {
-    let mut free = capacity.saturating_sub(seats.used(device));
+    let taken = || seats.used(device).saturating_add(seats.away(device));
+    let mut free = capacity.saturating_sub(taken());
     if wanted > free {
         sweep(seats, dead);
-        free = capacity.saturating_sub(seats.used(device));
+        free = capacity.saturating_sub(taken());
     }
     free
 }
@@ -213,6 +228,11 @@ pub fn used(shared: &Shared<Seats>, device: usize, dead: Dead) -> u64 {
     let seats = shared.lock();
     sweep(&seats, dead);
     seats.used(device)
+}
+
+/// Bytes of a device of `capacity` bytes that nobody has, exactly.
+pub fn left(shared: &Shared<Seats>, device: usize, capacity: u64, dead: Dead) -> u64 {
+    free(&shared.lock(), device, u64::MAX, capacity, dead)
 }
 
 /// The living processes that use a device, by their numbers in the PID namespace of this process.
@@ -289,6 +309,18 @@ pub fn take(shared: &Shared<Seats>, id: ProcessId, dead: Dead) -> Option<usize> 
 /// Gives a seat back, with all it holds.
 pub fn leave(shared: &Shared<Seats>, seat: usize) {
     shared.lock().clear(seat);
+}
+
+/// Gives up all that a seat holds of devices, and keeps `away` of each in the host's memory until its process ends or
+/// comes back.
+pub fn leave_for_host(shared: &Shared<Seats>, place: usize, away: &[u64]) {
+    let seats = shared.lock();
+    seats.clear_held(place);
+    let seat = &seats.seats[place];
+    for (device, bytes) in away.iter().enumerate() {
+        seat.away[device].store(*bytes, Ordering::Relaxed);
+    }
+    seat.shown_until.store(u64::MAX, Ordering::Relaxed);
 }
 
 /// Gives up all that a seat holds; who asks for processes is shown it as it was for `milliseconds` more.

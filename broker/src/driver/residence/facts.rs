@@ -55,6 +55,7 @@ impl StateDriver {
         let uid = self.policy.owner(job).unwrap_or(0);
         let me = nix::unistd::geteuid().as_raw();
         let host = processes.keys().map(|process| host_memory::room(process.pid));
+        let host = host.chain(devices.iter().filter_map(|device| self.shared_room(*device)));
         let mig = devices.iter().find(|device| device.is_mig);
         JobFacts {
             job,
@@ -80,6 +81,15 @@ impl StateDriver {
             ),
             processes: processes.into_values().collect(),
         }
+    }
+
+    /// What is free of a device that has no memory of its own: what leaves it stays in the same memory.
+    fn shared_room(&self, device: DeviceUuid) -> Option<HostRoom> {
+        self.devices.list().get(&device).filter(|facts| facts.is_unified)?;
+        Some(HostRoom {
+            available: self.devices.sample_since(device, 0)?.free,
+            cgroup: None,
+        })
     }
 
     /// What other jobs that are leaving at the moment will take of it is no room.

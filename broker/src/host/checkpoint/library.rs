@@ -16,7 +16,7 @@ use crate::host::driver_library;
 
 /// Why the driver was not asked, or what it answered other than 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(in crate::host) enum Refused {
     /// A function is missing: the driver is too old.
     Missing(String),
     /// A UUID is none.
@@ -27,7 +27,7 @@ pub(super) enum Refused {
 
 /// The library, initialised.
 #[derive(Debug)]
-pub(super) struct Driver(Library);
+pub(in crate::host) struct Driver(Library);
 
 /// Calls a function of the driver by the signature of the table.
 macro_rules! call {
@@ -43,7 +43,7 @@ macro_rules! call {
 
 impl Driver {
     /// Loads the driver and initialises it: the driver restores no process for a caller that has not.
-    pub(super) fn open(driver_file: Option<&Path>) -> Result<(Self, i32), String> {
+    pub(in crate::host) fn open(driver_file: Option<&Path>) -> Result<(Self, i32), String> {
         let mut failed = None;
         for path in driver_library::paths(driver_place::CUDA, driver_file) {
             // SAFETY: the vendor's constructors run, in a process made for that.
@@ -125,6 +125,22 @@ impl Driver {
         let allocated = self.allocate(context, bytes);
         let released = call!(self, cuDevicePrimaryCtxRelease_v2(device));
         allocated.and(released)
+    }
+
+    /// The size of a device's memory, without a context.
+    pub(in crate::host) fn total_memory(&self, wanted: &str) -> Result<u64, Refused> {
+        let device = self.device(wanted)?;
+        let mut bytes = 0;
+        call!(self, cuDeviceTotalMem_v2(&raw mut bytes, device))?;
+        Ok(bytes as u64)
+    }
+
+    /// What the simulated driver says of its machine's host; none of a real one.
+    pub(in crate::host) fn simulated_host(&self) -> Option<u64> {
+        let name = "partage_sim_host_available\0";
+        let function: Symbol<unsafe extern "C" fn() -> u64> = self.find(name).ok()?;
+        // SAFETY: the type is that of the simulated driver's export; no other driver has one of this name.
+        Some(unsafe { function() })
     }
 
     /// A context of this process, for as long as it lives.

@@ -27,5 +27,6 @@ mod serve;
 mod tests;
 
 pub use adapter::{CheckpointHelpers, Number, Outcome, helper_command};
+pub(in crate::host) use library::Driver as CudaDriver;
 pub use messages::{Answer, Ask, Call, State};
 pub use serve::serve;

@@ -22,6 +22,7 @@ mod serve;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod unified;
 
 pub use adapter::{Nvml, helper_command};
 pub use serve::serve;

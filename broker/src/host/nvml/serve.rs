@@ -15,6 +15,7 @@ use nvml_wrapper::{Device, Nvml};
 use partage_protocol::driver_place;
 
 use super::messages::{Answer, Ask};
+use super::unified::{self, Unified};
 use crate::helper::channel;
 use crate::host::driver_library;
 use crate::host::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
@@ -25,12 +26,26 @@ const UTILISATION: Duration = Duration::from_secs(1);
 /// Samples that are apart by less than this part of a second are of one sampling.
 const SAME: u64 = 20;
 
+/// What was listed.
+#[derive(Default)]
+struct Listed {
+    devices: Vec<Known>,
+    unified: Unified,
+}
+
+/// A device.
+struct Known {
+    device: Device<'static>,
+    /// The size of its memory, where that is the host's.
+    unified: Option<u64>,
+}
+
 /// Serves requests on descriptor 0 until its other end closes.
 pub fn serve(driver_file: Option<&Path>) {
-    let mut devices: Vec<Device<'static>> = Vec::new();
+    let mut listed = Listed::default();
     channel::serve(|ask| match ask {
-        Ask::Open => open(driver_file, &mut devices),
-        Ask::Sample(place) => match devices.get(place).map(sample) {
+        Ask::Open => open(driver_file, &mut listed),
+        Ask::Sample(place) => match listed.devices.get(place).map(|known| sample(known, &listed.unified)) {
             Some(Ok(sample)) => Answer::Sample(sample),
             Some(Err(error)) => Answer::Lost(error.to_string()),
             None => Answer::Lost("no such place in the list".to_owned()),
@@ -38,19 +53,16 @@ pub fn serve(driver_file: Option<&Path>) {
     });
 }
 
-fn open(driver_file: Option<&Path>, devices: &mut Vec<Device<'static>>) -> Answer {
+fn open(driver_file: Option<&Path>, listed: &mut Listed) -> Answer {
     let mut missing = None;
     for path in driver_library::paths(driver_place::NVML, driver_file) {
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => {
                 // One per process, for the process's life: handles into it live as long.
                 let nvml: &'static Nvml = Box::leak(Box::new(nvml));
-                return match list(nvml) {
-                    Ok((handles, facts)) => {
-                        *devices = handles;
-                        Answer::Devices(facts)
-                    }
-                    Err(error) => Answer::Driver(judge(&error)),
+                return match list(nvml, driver_file, listed) {
+                    Ok(facts) => Answer::Devices(facts),
+                    Err(driver) => Answer::Driver(driver),
                 };
             }
             // A library that is there and answers is the right one, whatever it answers.
@@ -73,11 +85,12 @@ fn judge(error: &NvmlError) -> Driver {
     }
 }
 
-fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>), NvmlError> {
+fn list(nvml: &'static Nvml, driver_file: Option<&Path>, listed: &mut Listed) -> Result<Vec<DeviceFacts>, Driver> {
     let driver = nvml.sys_driver_version().unwrap_or_default();
-    let mut handles = Vec::new();
+    listed.devices.clear();
     let mut facts = Vec::new();
-    for number in 0..nvml.device_count()? {
+    let mut without_size = None;
+    for number in 0..nvml.device_count().map_err(|error| judge(&error))? {
         // A device that cannot be opened is left out; the others work.
         let Ok(device) = nvml.device_by_index(number) else {
             continue;
@@ -92,8 +105,19 @@ fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>),
             vec![device]
         };
         for (part_number, part) in (0..).zip(parts) {
-            let (Ok(uuid), Ok(memory)) = (part.uuid(), part.memory_info()) else {
-                continue;
+            let Ok(uuid) = part.uuid() else { continue };
+            let (total, reserved, is_unified) = match part.memory_info() {
+                Ok(memory) => (memory.total, memory.reserved, false),
+                Err(NvmlError::NotSupported) => match listed.unified.total(&uuid, driver_file) {
+                    Ok(total) => (total, unified::reserve(total), true),
+                    Err(why) => {
+                        without_size.get_or_insert(format!(
+                            "NVML has no memory figures of GPU {number}, and the driver does not tell its size: {why}"
+                        ));
+                        continue;
+                    }
+                },
+                Err(_) => continue,
             };
             facts.push(DeviceFacts {
                 uuid,
@@ -103,25 +127,52 @@ fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>),
                     number
                 },
                 model: part.name().unwrap_or_else(|_| "unknown".to_owned()),
-                total: memory.total,
-                reserved: memory.reserved,
+                total,
+                is_unified,
+                reserved,
                 pci: part.pci_info().map_or_else(|_| String::new(), |info| info.bus_id),
                 driver: driver.clone(),
                 minor: part.minor_number().ok(),
             });
-            handles.push(part);
+            listed.devices.push(Known {
+                device: part,
+                unified: is_unified.then_some(total),
+            });
         }
     }
-    Ok((handles, facts))
+    match without_size {
+        Some(why) if facts.is_empty() => Err(Driver::Failed(why)),
+        _ => Ok(facts),
+    }
 }
 
-fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
-    let memory = device.memory_info()?;
+/// What is in use is read before the list of processes: a process that has memory by then is listed.
+fn sample(known: &Known, host: &Unified) -> Result<Sample, NvmlError> {
+    let device = &known.device;
+    let mut sample = Sample::default();
+    let available = match known.unified {
+        Some(_) => host.available(),
+        None => {
+            let memory = device.memory_info()?;
+            (sample.used, sample.free) = (memory.used, memory.free);
+            None
+        }
+    };
+    sample.processes = processes(device, known.unified.is_some())?;
+    if let Some(total) = known.unified {
+        unified::set_memory(&mut sample, total, available);
+    }
+    Ok(sample)
+}
+
+/// The processes of a device. NVML may list none of one without memory of its own: then the ledger alone counts.
+fn processes(device: &Device<'static>, is_unified: bool) -> Result<Vec<GpuProcess>, NvmlError> {
     let mut processes: Vec<GpuProcess> = Vec::new();
-    let compute = device
-        .running_compute_processes()?
-        .into_iter()
-        .map(|process| (process, false));
+    let compute = match device.running_compute_processes() {
+        Err(NvmlError::NotSupported) if is_unified => Vec::new(),
+        answer => answer?,
+    };
+    let compute = compute.into_iter().map(|process| (process, false));
     let graphics = device.running_graphics_processes().unwrap_or_default();
     let graphics = graphics.into_iter().map(|process| (process, true));
     for (process, is_graphics_only) in compute.chain(graphics) {
@@ -159,11 +210,7 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
             );
         }
     }
-    Ok(Sample {
-        used: memory.used,
-        free: memory.free,
-        processes,
-    })
+    Ok(processes)
 }
 
 /// Each process's mean from `since` to now; one without a sample has done nothing. A sample is of the time since the

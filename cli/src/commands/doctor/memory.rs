@@ -10,14 +10,16 @@ use partage_protocol::size::format_bytes;
 use super::check::Check;
 use crate::launch::run_settings::aliases_here;
 
-/// Variables and promises. Without a broker the defaults hold: every variable counts, nothing is overcommitted.
-pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
+/// Variables, memory that GPUs share with the host, and promises. Without a broker the defaults hold: every variable
+/// counts, nothing is overcommitted.
+pub fn checks(status: Option<&StatusView>, devices: &[DeviceView]) -> Vec<Check> {
     let off = status.map(|status| status.broker.aliases_off.clone());
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let own = ["PARTAGE_MEM", "PARTAGE_MEM_REQUEST"]
         .into_iter()
         .find(|name| is_set(name));
     let mut checks = vec![aliases(&aliases_here(), own, &off.unwrap_or_default())];
+    checks.extend(unified(devices));
     checks.extend(status.map(promises));
     checks.extend(status.map(unmanaged));
     checks.extend(status.map(audit));
@@ -68,6 +70,15 @@ fn aliases(found: &[(String, String)], own: Option<&str>, off: &[String]) -> Che
         text.push_str(&format!("; switched off by the configuration: {off}"));
     }
     Check::ok(NAME, text)
+}
+
+/// Where GPUs have no memory of their own.
+fn unified(devices: &[DeviceView]) -> Option<Check> {
+    let said = devices
+        .iter()
+        .filter_map(|device| Some(device.unified?.sentence(device.index)));
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| Check::ok("memory", said.join("; ")))
 }
 
 fn promises(status: &StatusView) -> Check {
@@ -168,6 +179,7 @@ mod tests {
                 committed_bytes: unmanaged_bytes,
                 used_bytes: unmanaged_bytes,
                 unmanaged_bytes,
+                unified: None,
                 jobs: Vec::new(),
                 promised_bytes: 0,
                 denied: DeniedView::default(),

@@ -8,7 +8,7 @@ use super::{driver, library, memory, system, time};
 use crate::arguments::Doctor;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
-use crate::link::ask;
+use crate::link::{ask, idle};
 use crate::show::report::Report;
 use crate::show::tables::{count, wrapped};
 use crate::show::terminal::Style;
@@ -21,7 +21,15 @@ pub fn doctor(arguments: &Doctor, place: &Place, report: &Report) -> Outcome<u8>
     let status = ask::status(place);
     checks.extend(system::checks(place, &status));
     let status = status.ok();
-    checks.extend(memory::checks(status.as_ref()));
+    let has_driver = checks
+        .iter()
+        .any(|check| check.name == "NVML" && check.state == State::Ok);
+    let devices = match &status {
+        Some(status) => status.devices.clone(),
+        None if has_driver => idle::devices(),
+        None => Vec::new(),
+    };
+    checks.extend(memory::checks(status.as_ref(), &devices));
     checks.extend(time::checks(status.as_ref()));
     let failed = checks.iter().filter(|c| c.state == State::Fail).count();
     let body = json!({ "is_ok": failed == 0, "checks": checks });

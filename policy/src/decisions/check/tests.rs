@@ -76,6 +76,7 @@ fn host() -> (Policy, OneClient) {
         model: "H200".into(),
         total_bytes: 16 * GIB,
         minor: None,
+        is_unified: false,
         reserve_bytes: 0,
     };
     let request = RunRequest {

@@ -79,9 +79,10 @@ pub fn leave(driver: &'static Driver) -> Answer<Away> {
         let (bytes, contexts) = place.machine.held(place.seat, driver.place_of(device));
         (bytes + alone, contexts)
     });
-    let held = held.collect();
+    let held: Vec<(u64, u32)> = held.collect();
     let seat = place.seat;
-    if let Err(error) = place.machine.leave(seat) {
+    let taken_along = in_host(driver, &place.machine, &held);
+    if let Err(error) = place.machine.leave(seat, &taken_along) {
         // It is out of the books in any case.
         eprintln!("partage sim: a checkpointed process keeps a mapping of the machine's tables: {error}");
     }
@@ -93,6 +94,18 @@ pub fn leave(driver: &'static Driver) -> Answer<Away> {
         times,
         has_imports,
     })
+}
+
+/// What a process takes along into the host's memory, by the machine's device. Contexts end.
+fn in_host(driver: &Driver, machine: &Machine, held: &[(u64, u32)]) -> Vec<u64> {
+    let mut taken = vec![0; machine.devices().len()];
+    for (index, (bytes, contexts)) in held.iter().enumerate() {
+        let place = driver.place_of(index);
+        if let (Some(sum), Some(device)) = (taken.get_mut(place), machine.devices().get(place)) {
+            *sum += bytes.saturating_sub(device.context_bytes * u64::from(*contexts));
+        }
+    }
+    taken
 }
 
 impl Away {
@@ -124,7 +137,7 @@ impl Away {
                 }
                 *self.place = Place { machine, seat };
             } else {
-                machine.leave_seat(seat);
+                machine.give_up(seat, &in_host(driver, &machine, &self.held));
             }
             return Err(Refusal::Room);
         }
@@ -132,7 +145,8 @@ impl Away {
         *self.place = Place { machine, seat };
         driver.show(shown);
         self.enter().inspect_err(|_| {
-            let _ = self.place.machine.leave(seat);
+            let taken_along = in_host(driver, &self.place.machine, &self.held);
+            let _ = self.place.machine.leave(seat, &taken_along);
             driver.show(before);
         })
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use partage_abi::types::CuResult;
+use partage_abi::values::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS;
 use partage_machine::{Bounds, Device};
 use partage_ptx::Region;
 
@@ -221,12 +222,17 @@ impl Memory {
 
     /// What kernels of a context may reach now.
     pub fn view(&self, context: &Context) -> View {
+        let is_pageable = driver().is_ok_and(|driver| {
+            let device = driver.at(context.device);
+            device.attribute(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) == Some(1)
+        });
+        let pageable = is_pageable.then_some(&self.windows.space);
         let version = self.version.load(Ordering::Acquire);
         let mut pieces = lock(&self.pieces);
         if pieces.0 != version {
             *pieces = (version, Arc::new(self.pieces()));
         }
-        View::new(pieces.1.clone(), reach_of(context))
+        View::new(pieces.1.clone(), reach_of(context), pageable)
     }
 
     fn pieces(&self) -> Vec<Piece> {

@@ -94,6 +94,12 @@ impl Space {
         address.checked_sub(self.base).filter(|offset| *offset < self.half)
     }
 
+    /// Whether an address is one of either half.
+    pub fn holds(&self, address: u64) -> bool {
+        let half = self.half.saturating_mul(2);
+        address.checked_sub(self.base).is_some_and(|offset| offset < half)
+    }
+
     /// Where the driver reaches the byte at an offset.
     pub fn alias(&self, offset: u64) -> *mut u8 {
         (self.base + self.half + offset) as *mut u8

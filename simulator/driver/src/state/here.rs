@@ -156,6 +156,11 @@ impl Here<'_> {
         self.place.machine.free(self.at(device))
     }
 
+    /// See [`Machine::host_available`].
+    pub fn host_available(&self) -> Option<u64> {
+        self.place.machine.host_available()
+    }
+
     /// See [`Machine::count_unbuilt`].
     pub fn count_unbuilt(&self, table: Table, row: usize, symbol: &str) {
         self.place.machine.count_unbuilt(table, row, symbol);

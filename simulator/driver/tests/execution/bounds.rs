@@ -11,6 +11,10 @@ fn fill(driver: &Driver, bytes: usize, count: u32) -> (u64, CuResult) {
     // Its module has variables: loaded before, they do not lie behind the memory.
     let kernel = driver.kernel("fill_u32");
     let memory = driver.memory(bytes);
+    (memory, fill_at(driver, kernel, memory, count))
+}
+
+fn fill_at(driver: &Driver, kernel: CuFunction, memory: u64, count: u32) -> CuResult {
     let list = [Value::Long(memory), Value::Word(7), Value::Word(count)];
     let mut parameters = pointers(&list);
     let none = std::ptr::null_mut();
@@ -31,7 +35,7 @@ fn fill(driver: &Driver, bytes: usize, count: u32) -> (u64, CuResult) {
         )
     );
     assert_eq!(launch, CuResult::SUCCESS);
-    (memory, code!(driver, cuCtxSynchronize()))
+    code!(driver, cuCtxSynchronize())
 }
 
 #[test]
@@ -93,4 +97,32 @@ fn a_machine_with_granules_lets_kernels_use_the_rest_of_one() {
         driver.launch("fill_u32", CuStream::NULL, &list);
         assert_eq!(code!(driver, cuCtxSynchronize()), CuResult::ILLEGAL_ADDRESS);
     });
+}
+
+/// A GB10 goes through the host's page tables: a kernel works on the program's own memory, not on what lies nowhere.
+#[test]
+fn a_device_that_shares_the_hosts_memory_reaches_the_programs_own() {
+    let words = |driver: &Driver, address: u64| fill_at(driver, driver.kernel("fill_u32"), address, 100);
+    let test = "bounds::a_device_that_shares_the_hosts_memory_reaches_the_programs_own";
+    let shared = |spec: &mut Spec| "gb10".clone_into(&mut spec.devices[0].profile);
+    run_on_changed(
+        test,
+        shared,
+        |_| (),
+        |driver| {
+            let mut own = vec![0_u32; 101];
+            assert_eq!(words(driver, own.as_mut_ptr() as u64), CuResult::SUCCESS);
+            assert_eq!((&own[..100], own[100]), (&[7; 100][..], 0));
+            let mut available = 0;
+            assert_eq!(
+                code!(driver, cuMemGetInfo_v2(&mut available, &mut 0)),
+                CuResult::SUCCESS
+            );
+            let host: extern "C" fn() -> u64 = driver.symbol("partage_sim_host_available");
+            assert_eq!(host(), available as u64);
+            // Addresses of the driver that nothing was allocated at.
+            let unused = driver.memory(512) + (512 << 20);
+            assert_eq!(words(driver, unused), CuResult::ILLEGAL_ADDRESS);
+        },
+    );
 }

@@ -42,7 +42,7 @@ fn rule(line: &str) -> Result<Rule, String> {
         "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
          copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger, \
          stuck:FUNCTION:WHEN, inner:FUNCTION, version:NUMBER, shows:DEVICES, spared, heals, imports, \
-         spoils, stale, late, stands:OPERATION or dies:OPERATION:WHEN",
+         spoils, stale, late, stands:OPERATION, dies:OPERATION:WHEN, host:BYTES or untold",
     )?;
     Ok(Rule {
         kind,
@@ -107,6 +107,10 @@ fn lasting(parts: &[&str]) -> Result<Option<Kind>, String> {
             device: number(device, "DEVICE")?,
         },
         ["linger"] => Kind::Linger,
+        ["untold"] => Kind::Untold,
+        ["host", bytes] => Kind::Host {
+            bytes: number(bytes, "BYTES")?,
+        },
         ["inner", function] => Kind::Inner {
             function: function.to_owned(),
         },

@@ -34,6 +34,8 @@ pub enum Kind {
     Checkpoint(CheckpointFault),
     Stands { operation: String },
     Dies { operation: String },
+    Host { bytes: u64 },
+    Untold,
 }
 
 /// What is wrong with checkpoints as long as its line stands.

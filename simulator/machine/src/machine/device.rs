@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::identity::uuid;
+use crate::faults::Faults;
 use crate::profile::Profile;
 use crate::spec::{DeviceSpec, Error, Spec};
 use crate::timeline::Settings;
@@ -23,6 +24,8 @@ pub struct Device {
     pub profile: Profile,
     /// Its memory in bytes.
     pub memory: u64,
+    /// What the host's own programs have of it, where device and host share it.
+    pub host_bytes: Option<u64>,
     /// What one context costs, in bytes.
     pub context_bytes: u64,
     /// How much a stream-ordered pool takes at once, in bytes: a multiple of 2 MiB.
@@ -79,6 +82,14 @@ pub(super) fn settings(of: &Device) -> Settings {
     }
 }
 
+/// What processes can hold of a device.
+pub(super) fn capacity(of: &Device, faults: &Faults) -> u64 {
+    match of.host_bytes {
+        None => of.memory,
+        Some(bytes) => of.memory.saturating_sub(bytes.saturating_add(faults.host_bytes())),
+    }
+}
+
 /// Copies profiles that are named by file into the machine's folder, so that it depends on nothing outside.
 pub(super) fn adopt_profiles(spec: &mut Spec, folder: &Path) -> Result<(), Error> {
     for device in &mut spec.devices {
@@ -109,6 +120,7 @@ pub(super) fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> 
         Ok(Device {
             index,
             memory,
+            host_bytes: profile.unified.map(|unified| unified.host_bytes.min(memory / 32)),
             context_bytes,
             pool_growth_bytes: growth(given.pool_growth_bytes, profile.pool_growth_bytes, memory),
             keeps_pace: given.keeps_pace,

@@ -42,6 +42,9 @@ pub fn nvmlDeviceGetMemoryInfo_v2(of: NvmlDevice, memory: *mut NvmlMemoryV2) -> 
 
 pub fn nvmlDeviceGetBAR1MemoryInfo(of: NvmlDevice, bar1_memory: *mut NvmlBAR1Memory) -> NvmlReturn {
     code(device(of).and_then(|device| {
+        if device.host_bytes.is_some() {
+            return Err(NvmlReturn::NOT_SUPPORTED);
+        }
         // The window through which the CPU could see the memory: as large as it, and nobody looks through it.
         let bar1Total = device.memory.next_power_of_two();
         store(
@@ -55,9 +58,12 @@ pub fn nvmlDeviceGetBAR1MemoryInfo(of: NvmlDevice, bar1_memory: *mut NvmlBAR1Mem
     }))
 }
 
-/// Total and used bytes, exactly as `cuMemGetInfo` has them.
+/// Total and used bytes, exactly as `cuMemGetInfo` has them. NOT_SUPPORTED of a device that shares the host's memory.
 fn figures(of: NvmlDevice) -> Answer<(u64, u64)> {
     let device = device(of)?;
+    if device.host_bytes.is_some() {
+        return Err(NvmlReturn::NOT_SUPPORTED);
+    }
     let used = nvml()?.books.used(device.index).map_err(gone)?;
     Ok((device.memory, used.min(device.memory)))
 }

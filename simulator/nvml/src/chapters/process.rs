@@ -9,6 +9,8 @@ use partage_machine::timeline::Engine;
 use super::device::check_version;
 use crate::state::{Answer, code, device, gone, nvml, store};
 
+/// `NVML_VALUE_NOT_AVAILABLE`.
+const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 /// "Not on a MIG instance".
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
@@ -108,8 +110,15 @@ pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
 /// see: what others hold is memory in use without an owner.
 fn compute(of: NvmlDevice) -> Answer<Vec<Occupant>> {
     let device = device(of)?;
-    let occupants = nvml()?.books.occupants(device.index).map_err(gone)?;
-    Ok(occupants.into_iter().filter(|occupant| occupant.pid != 0).collect())
+    let books = &nvml()?.books;
+    let occupants = books.occupants(device.index).map_err(gone)?;
+    let is_untold = books.faults().is_untold();
+    let shown = occupants.into_iter().filter(|occupant| occupant.pid != 0);
+    let shown = shown.map(|occupant| Occupant {
+        used: if is_untold { NOT_AVAILABLE } else { occupant.used },
+        ..occupant
+    });
+    Ok(shown.collect())
 }
 
 /// The protocol of all lists: `count` says how much room there is and is told how many there are; INSUFFICIENT_SIZE
