@@ -145,6 +145,11 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
             line.push("; a higher limit alone would not help, see: partage why j")
                 .push_number(job.number());
         }
+        Denial::Unfreed(pid) => {
+            line.push("; pid ")
+                .push_number(pid.into())
+                .push(" has ended and the driver has not freed its memory yet: try again");
+        }
         Denial::NoBroker => {
             line.push("; no broker answers, so the job's share cannot grow");
         }

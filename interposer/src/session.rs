@@ -375,11 +375,12 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     let Some(answer) = answer else {
         return Ok(());
     };
-    let AskAnswer::Denied(denial @ (Denial::Limit | Denial::ProcessLimit | Denial::CardFull)) =
-        packet::verdict(&answer)
-    else {
+    let AskAnswer::Denied(denial) = packet::verdict(&answer) else {
         return Ok(());
     };
+    if denial == Denial::Invalid {
+        return Ok(());
+    }
     Err(Excess {
         denial,
         needed: answer.granted,

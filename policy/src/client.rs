@@ -55,6 +55,8 @@ pub(crate) struct Clients {
     awaited: BTreeSet<ClientId>,
     /// When they are no longer waited for; none once that is over.
     wait_until_ns: Option<u64>,
+    /// Clients whose process ends or has ended, and since when: what they hold counts until the driver has freed it.
+    dying: BTreeMap<ClientId, u64>,
 }
 
 impl Deref for Clients {
@@ -94,22 +96,43 @@ impl Clients {
         let client = self.by_id.get_mut(&id).filter(|client| client.process == process)?;
         client.presence = Presence::Attached;
         self.awaited.remove(&id);
+        self.dying.remove(&id);
         Some(client)
     }
 
     /// Its connection closed, or its process ends.
-    pub(crate) fn set_presence(&mut self, id: ClientId, presence: Presence) {
+    pub(crate) fn set_presence(&mut self, id: ClientId, presence: Presence, now_ns: u64) {
         // A dying client's connection closes too; it stays dying.
         let living = self.by_id.get_mut(&id);
         if let Some(client) = living.filter(|client| client.presence != Presence::Dying) {
             client.presence = presence;
+            if presence == Presence::Dying {
+                self.dying.insert(id, now_ns);
+            }
         }
+    }
+
+    /// Clients whose process ends or has ended.
+    pub(crate) fn dying(&self) -> BTreeSet<ClientId> {
+        self.dying.keys().copied().collect()
+    }
+
+    /// Those of them whose end was seen after this.
+    pub(crate) fn dying_since(&self, since_ns: u64) -> BTreeSet<ClientId> {
+        let recent = self.dying.iter().filter(|(_, dying_ns)| **dying_ns >= since_ns);
+        recent.map(|(client, _)| *client).collect()
+    }
+
+    /// Does any process end?
+    pub(crate) fn is_any_dying(&self) -> bool {
+        !self.dying.is_empty()
     }
 
     /// Its process is gone.
     pub(crate) fn forget(&mut self, id: ClientId) {
         self.by_id.remove(&id);
         self.awaited.remove(&id);
+        self.dying.remove(&id);
     }
 
     /// Clients of the broker before that have not come back.

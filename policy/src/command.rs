@@ -87,6 +87,13 @@ pub enum Action {
     },
     /// Look at a device soon: somebody waits for what it shows.
     Look(DeviceUuid),
+    /// Look whether processes have ended that nobody noticed yet, say so of each, and then [`crate::Event::Searched`].
+    FindEnded {
+        /// Whose question waits for that.
+        client: ClientId,
+        /// Whose processes.
+        looked_at: Vec<ClientId>,
+    },
     /// Answer an `Ask`, a `Usage` or a `Measure`; G is in the page already.
     Answer {
         /// Who.

@@ -23,7 +23,7 @@ pub(crate) use account::{DeviceAccount, Hold};
 pub use drift::CONFIRM_NS;
 pub(crate) use drift::{Contradiction, Kind};
 pub use overhead::UNAUDITED_NS;
-pub(crate) use overhead::{Measuring, Member, Overheads, Seen};
+pub(crate) use overhead::{Measured, Measuring, Member, Overheads, Seen};
 pub use unmanaged::UnmanagedLoad;
 pub(crate) use unmanaged::UnmanagedTime;
 

@@ -351,6 +351,9 @@ pub enum Event {
     },
     /// The client's process was killed or exits, but is not gone or its memory is not yet freed.
     ClientDying(ClientId),
+    /// The processes were looked at that [`crate::Action::FindEnded`] named for this client's question; those that have
+    /// ended were told of before.
+    Searched(ClientId),
     /// The client's process is gone and the driver has freed its memory.
     ClientGone(ClientId),
     /// A process that a [`Watch`](crate::Action::Watch) named is gone (or never was).
@@ -482,6 +485,7 @@ impl Event {
                 | Self::Quiet { .. }
                 | Self::ClientAway(_)
                 | Self::ClientDying(_)
+                | Self::Searched(_)
         )
     }
 }

@@ -19,7 +19,7 @@ mod record;
 mod slot;
 mod swaps;
 
-pub use denial::{Denial, Held, Reason};
+pub use denial::{Denial, Held, Reason, Unfreed};
 pub(crate) use denial::{Short, both};
 #[cfg(test)]
 pub(crate) use facts::Facts;

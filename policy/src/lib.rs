@@ -51,8 +51,8 @@ pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
 pub use decisions::{
-    ADOPTION_NS, Access, Emptying, Exchange, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy, Shortage,
-    Stay, TIME_LIMIT_GRACE_NS, Violation, stands,
+    ADOPTION_NS, Access, Emptying, Exchange, GIVEN_UP_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy,
+    Shortage, Stay, TIME_LIMIT_GRACE_NS, Violation, stands,
 };
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use drain_mark::DrainMark;
@@ -63,7 +63,7 @@ pub use event::{
 pub use gpu_name::GpuName;
 pub use job::{
     Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, OwnLimit, Placement, REMEMBER_COUNT,
-    REMEMBER_NS, Reason, STRICT_NS,
+    REMEMBER_NS, Reason, STRICT_NS, Unfreed,
 };
 pub use machine::{Machine, Reading};
 pub use numbers::{NumberChange, changed_numbers};

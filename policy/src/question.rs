@@ -17,13 +17,36 @@ pub(crate) enum Question {
     Announcement { slot: usize, sequence: u32 },
 }
 
-/// Whose return a question waits for.
+/// What a question waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// Clients of a job.
+    /// That clients of a job come back.
     OfJob(JobId),
-    /// Clients of any job of a device.
+    /// That clients of any job of a device come back.
     OnDevice(DeviceUuid),
+    /// That the memory of processes that end is free.
+    Dying,
+    /// Which processes have ended: they are being looked at.
+    Search,
+}
+
+/// When a question was asked, and what was done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AskedAt {
+    /// The time.
+    pub(crate) ns: u64,
+    /// It was looked for processes that have ended unnoticed.
+    pub(crate) is_searched: bool,
+}
+
+impl AskedAt {
+    /// Just now.
+    pub(crate) const fn now(now_ns: u64) -> Self {
+        Self {
+            ns: now_ns,
+            is_searched: false,
+        }
+    }
 }
 
 /// A question that is not decided yet.
@@ -34,15 +57,25 @@ pub(crate) struct Kept {
     /// What it asked.
     pub(crate) question: Question,
     /// When it asked.
-    pub(crate) asked_ns: u64,
+    pub(crate) at: AskedAt,
     /// What the answer depends on.
     pub(crate) awaited: Awaited,
+}
+
+impl Kept {
+    /// It was looked for processes that have ended unnoticed.
+    pub(crate) const fn searched(mut self) -> Self {
+        self.at.is_searched = true;
+        self
+    }
 }
 
 /// The questions that are not decided yet, one of each client at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Undecided {
     kept: Vec<Kept>,
+    /// Memory came back: what waits for that is asked again.
+    is_some_freed: bool,
 }
 
 impl Undecided {
@@ -61,6 +94,16 @@ impl Undecided {
         self.kept.retain(|kept| kept.client != client);
     }
 
+    /// Memory came back.
+    pub(crate) fn note_freed(&mut self) {
+        self.is_some_freed = !self.kept.is_empty();
+    }
+
+    /// Did memory come back since this was asked last?
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.is_some_freed)
+    }
+
     /// What the answers depend on; several may depend on the same.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = Awaited> {
         self.kept.iter().map(|kept| kept.awaited)
@@ -68,7 +111,7 @@ impl Undecided {
 
     /// When the oldest of them was asked.
     pub(crate) fn first_ns(&self) -> Option<u64> {
-        self.kept.iter().map(|kept| kept.asked_ns).min()
+        self.kept.iter().map(|kept| kept.at.ns).min()
     }
 
     /// The clients that wait.

@@ -330,7 +330,8 @@ fn a_client_that_cannot_die_keeps_overhead_and_charge_until_it_is_gone() {
     host.change_beyond(first, 0, |_| 0);
     host.measure();
     assert_eq!(device(&host, job).used_bytes, 5 * GIB + CONTEXT);
-    assert!(!host.allocate(second, 0, 3 * GIB - CONTEXT + 1));
+    let more = 3 * GIB - CONTEXT + 1;
+    assert_eq!(host.say_ask(second, 0, more, more), None, "it waits for that");
     let (ticket, _) = host.run(2, mem("9GiB"));
     assert!(host.is_waiting(ticket));
     host.kill(first);

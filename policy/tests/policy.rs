@@ -14,6 +14,7 @@ mod ceiling;
 mod clients;
 mod contexts;
 mod draining;
+mod dying;
 mod ending;
 mod every_reachable_state;
 mod fair;

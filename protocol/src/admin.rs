@@ -23,5 +23,5 @@ pub use status_views::{
 };
 pub use views::{
     CauseView, ClientView, ContainerView, DenialView, DeniedView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
-    TermsView, TimeView, UnmanagedView, WhyView,
+    TermsView, TimeView, UnfreedView, UnmanagedView, WhyView,
 };

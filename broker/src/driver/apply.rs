@@ -39,6 +39,7 @@ impl StateDriver {
             } => self.show_page(client, clients_in_job, (&limits, &process_limits)),
             Action::ShowOverheads { client, overheads } => self.show_overheads(client, &overheads),
             Action::Look(device) => self.devices.look_at(device),
+            Action::FindEnded { client, looked_at } => self.searches.push_back((client, looked_at)),
             Action::Answer {
                 client,
                 sequence,

@@ -69,6 +69,32 @@ impl StateDriver {
         self.process_gone(process, now);
     }
 
+    /// Processes end, and whoever waited for that asks at once: perhaps before the loop has come to their descriptors,
+    /// or while the kernel still takes them down. Tells of those clients' ends.
+    pub(super) fn find_ended(&mut self, clients: &[ClientId], now: Now) {
+        for id in clients {
+            let Some(client) = self.clients.get(*id).filter(|client| client.dying.is_none()) else {
+                continue;
+            };
+            let process = client.process;
+            if let Some(watch) = self.watches.of_ended(process) {
+                self.ended(watch, now);
+                continue;
+            }
+            let stat = self.processes.stat(process.pid).filter(|stat| stat.id == process);
+            if stat.is_some_and(|stat| stat.is_exiting) {
+                self.step(now, Event::ClientDying(*id));
+            }
+        }
+    }
+
+    /// Likewise of every process that is watched: a `run` comes, and is judged by what is there.
+    pub(super) fn find_all_ended(&mut self, now: Now) {
+        for watch in self.watches.ended() {
+            self.ended(watch, now);
+        }
+    }
+
     /// A watched process ended, or was found to be gone.
     pub(super) fn process_gone(&mut self, process: Process, now: Now) {
         self.note_gone(process);

@@ -161,6 +161,7 @@ impl StateDriver {
     /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.
     pub(super) fn run(&mut self, peer: Peer, request: RunRequest, registering: Option<Box<Registering>>, now: Now) {
         self.tickets.insert(peer.connection);
+        self.find_all_ended(now);
         let seen_since_ns = now.ns;
         let run = HeldRun {
             peer,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
 use super::effect::Effect;
@@ -97,6 +97,8 @@ pub struct StateDriver {
     /// Until then what was found of those that wait is new enough.
     stopped_until_ns: u64,
     pub(super) todo: VecDeque<Event>,
+    /// Clients whose question waits until it is known which of the others have ended.
+    pub(super) searches: VecDeque<(ClientId, Vec<ClientId>)>,
     invariants: Invariants,
 }
 
@@ -171,6 +173,7 @@ impl StateDriver {
             stopped: BTreeSet::new(),
             stopped_until_ns: 0,
             todo: VecDeque::new(),
+            searches: VecDeque::new(),
             invariants: Invariants::default(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
@@ -255,13 +258,21 @@ impl StateDriver {
             self.find_stopped(waiting);
         }
         self.todo.push_back(event);
-        while let Some(event) = self.todo.pop_front() {
-            // Tokens are in these: not even a debug log has them.
-            trace!(?event, "event");
-            for command in self.policy.step(now.ns, event, &self.clients) {
-                trace!(?command, "command");
-                self.apply(command, now);
+        loop {
+            while let Some(event) = self.todo.pop_front() {
+                // Tokens are in these: not even a debug log has them.
+                trace!(?event, "event");
+                for command in self.policy.step(now.ns, event, &self.clients) {
+                    trace!(?command, "command");
+                    self.apply(command, now);
+                }
             }
+            // Last: what it finds is told in steps of its own.
+            let Some((client, looked_at)) = self.searches.pop_front() else {
+                return;
+            };
+            self.find_ended(&looked_at, now);
+            self.todo.push_back(Event::Searched(client));
         }
     }
 

@@ -46,6 +46,26 @@ impl Watches {
         self.by_id.get(&id).map(|(_, pidfd)| pidfd.as_fd())
     }
 
+    /// The watch of a process, if that has ended.
+    #[must_use]
+    pub fn of_ended(&self, process: Process) -> Option<WatchId> {
+        let id = self.of_process.get(&process)?;
+        let has_ended = |(_, pidfd): &&(Process, PidFd)| pidfd.has_ended();
+        self.by_id.get(id).filter(has_ended).map(|_| *id)
+    }
+
+    /// The watches of all processes that have ended.
+    #[must_use]
+    pub fn ended(&self) -> Vec<WatchId> {
+        let (ids, fds): (Vec<WatchId>, Vec<&PidFd>) = self.by_id.iter().map(|(id, (_, pidfd))| (*id, pidfd)).unzip();
+        let ended = PidFd::ended_of(&fds);
+        ids.into_iter()
+            .zip(ended)
+            .filter(|(_, has_ended)| *has_ended)
+            .map(|(id, _)| id)
+            .collect()
+    }
+
     /// Takes the watch of a process that has ended; `None` while it lives.
     pub fn take_ended(&mut self, id: WatchId) -> Option<(Process, PidFd)> {
         let (process, pidfd) = self.by_id.remove(&id)?;

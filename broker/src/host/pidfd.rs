@@ -95,6 +95,19 @@ impl PidFd {
         matches!(nix::poll::poll(&mut polled, PollTimeout::ZERO), Ok(count) if count > 0)
     }
 
+    /// Which of these have ended, in their order.
+    #[must_use]
+    pub fn ended_of(processes: &[&Self]) -> Vec<bool> {
+        let mut polled: Vec<PollFd<'_>> = processes
+            .iter()
+            .map(|process| PollFd::new(process.0.as_fd(), PollFlags::POLLIN))
+            .collect();
+        match nix::poll::poll(&mut polled, PollTimeout::ZERO) {
+            Ok(count) if count > 0 => polled.iter().map(|polled| polled.any() == Some(true)).collect(),
+            _ => vec![false; processes.len()],
+        }
+    }
+
     /// How it ended, as a shell has it: its code, or 128 and the number of the signal that ended it. `None` while it
     /// lives, and where the kernel does not tell: before Linux 6.15 a process that was waited for is forgotten, and
     /// what is not reaped yet tells only those who could trace it. `id` is the process that the descriptor was opened

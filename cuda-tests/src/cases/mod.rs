@@ -12,6 +12,7 @@ mod control_group;
 mod death;
 mod deepbind;
 mod devices;
+mod ends;
 mod families;
 mod faults;
 mod gate;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
         lazy::cases(),
         races::cases(),
         death::cases(),
+        ends::cases(),
         alone::cases(),
         attachment::cases(),
         sizes::cases(),

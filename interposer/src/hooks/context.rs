@@ -299,8 +299,8 @@ impl Destroying {
         if let Some(ending) = self.ending {
             ending.end(is_gone);
         }
-        if result.is_success() {
-            overhead::may_have_changed(real, self.device);
+        if is_gone {
+            overhead::context_ended(real, self.device);
         }
         result
     }
@@ -380,8 +380,8 @@ fn ended(real: &Library, dev: CuDevice, ending: Option<Ending>, result: CuResult
     if let Some(ending) = ending {
         ending.end(is_gone);
     }
-    if result.is_success() {
-        overhead::may_have_changed(real, Some(dev));
+    if is_gone {
+        overhead::context_ended(real, Some(dev));
     }
     result
 }

@@ -94,7 +94,7 @@ pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
     }
     drop(operations);
     if result.is_success() {
-        overhead::may_have_changed(real, None);
+        overhead::context_ended(real, None);
     }
     result
 }

@@ -128,7 +128,7 @@ pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
     let now_slot = current_slot(state, slot, charge.is_standalone).unwrap_or(slot);
     match denial {
         Denial::NoBroker => session::note_refusal(state, now_slot),
-        Denial::Limit | Denial::ProcessLimit | Denial::Invalid => {
+        Denial::Limit | Denial::ProcessLimit | Denial::Unfreed(_) | Denial::Invalid => {
             session::notice(state, NOTICE_DENIED, now_slot, bytes)
         }
         Denial::CardFull => {}

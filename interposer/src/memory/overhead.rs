@@ -12,6 +12,8 @@
 //!                │
 //!             measure ── within the limit ──► done
 //!                └────── beyond ──► undo, measure again ──► OUT_OF_MEMORY
+//!
+//!   context ended ──► measure, so that its memory is free to the program before the call returns
 //! ```
 //! Only an attached process measures: where nobody is there, the next broker measures before it admits anything. While
 //! a broker is there and does not serve, no context is made: it may have promised the memory to others. Code is loaded
@@ -19,7 +21,7 @@
 //! [`Operation`](crate::memory::words::Operation) is under way during any of this, or nothing could be measured.
 
 use partage_abi::types::{CuDevice, CuResult};
-use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
+use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, MEASURE_ENDED, NOTICE_OVERHEAD};
 use partage_protocol::reservation::Denial;
 
 use crate::guest::errno;
@@ -151,6 +153,23 @@ pub fn may_have_changed(real: &Library, device: Option<CuDevice>) {
                 notice(state, slot, 0);
             }
         }
+    }
+}
+
+/// A context ended: what it held is measured at once, so that the program sees and gets it. `None`: on some device.
+#[inline(never)]
+pub fn context_ended(real: &Library, device: Option<CuDevice>) {
+    let slots = match device.map(|device| attached(real, device)) {
+        Some(Some((state, slot))) => Some((state, slot..slot + 1)),
+        // A device that is not shared.
+        Some(None) => None,
+        None => crate::state::get()
+            .filter(|state| state.phase() == Phase::Attached)
+            .map(|state| (state, 0..state.job().map_or(0, |job| job.devices().len()))),
+    };
+    let Some((state, slots)) = slots else { return };
+    for slot in slots {
+        let _ = errno::preserving(|| session::measure(state, slot, MEASURE_ENDED));
     }
 }
 

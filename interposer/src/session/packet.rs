@@ -3,7 +3,7 @@
 
 use partage_protocol::message::{
     Answer, Ask, Measure, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_PROCESS_LIMIT,
-    VERDICT_RETRY,
+    VERDICT_RETRY, VERDICT_UNFREED,
 };
 use partage_protocol::reservation::{AskAnswer, Denial};
 use zerocopy::IntoBytes;
@@ -66,6 +66,7 @@ pub fn verdict(answer: &Answer) -> AskAnswer {
         VERDICT_LIMIT => AskAnswer::Denied(Denial::Limit),
         VERDICT_PROCESS_LIMIT => AskAnswer::Denied(Denial::ProcessLimit),
         VERDICT_CARD_FULL => AskAnswer::Denied(Denial::CardFull),
+        VERDICT_UNFREED => AskAnswer::Denied(Denial::Unfreed(answer.physical_free as u32)),
         _ => AskAnswer::Denied(Denial::Invalid),
     }
 }

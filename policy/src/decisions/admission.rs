@@ -278,6 +278,10 @@ impl Policy {
             match unplaced {
                 Ok(()) => {}
                 Err(Unplaced::Refused(why)) => self.leave_queue(id, why),
+                Err(Unplaced::NoRoom { wishes, .. }) if self.waits_for_an_end(id, &claimed, machine, now_ns) => {
+                    position += 1;
+                    claimed.add(id, wishes);
+                }
                 Err(Unplaced::NoRoom {
                     reason,
                     shortages,
@@ -397,6 +401,18 @@ impl Policy {
         self.queue.leave(id);
         self.announce_admission(id, &queued, machine, now_ns);
         Ok(())
+    }
+
+    /// A request that may have room in a moment hears nothing until then, and does not fail.
+    fn waits_for_an_end<M: Machine>(&mut self, id: JobId, claimed: &Claims, machine: &M, now_ns: u64) -> bool {
+        let Some(until_ns) = self.may_have_room_soon(id, claimed, machine, now_ns) else {
+            return false;
+        };
+        if let Some(queued) = self.jobs.get_mut(&id).and_then(Job::queued_mut) {
+            queued.hear_nothing_until(until_ns);
+        }
+        self.bring_forward(until_ns);
+        true
     }
 
     /// Does a waiting job hear now what it waits for, be it as a reminder or as a refusal?

@@ -145,9 +145,9 @@ impl Policy {
     }
 
     /// The connection of a client is gone: nobody hears the answer to what it asked.
-    pub(crate) fn leave(&mut self, client: ClientId, presence: Presence) {
+    pub(crate) fn leave(&mut self, client: ClientId, presence: Presence, now_ns: u64) {
         self.undecided.forget(client);
-        self.clients.set_presence(client, presence);
+        self.clients.set_presence(client, presence, now_ns);
     }
 
     pub(crate) fn reattach<M: Machine>(

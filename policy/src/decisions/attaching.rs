@@ -5,7 +5,7 @@ use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
     MAX_DEVICES, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
     NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
-    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT,
+    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, VERDICT_UNFREED, WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT,
     WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
 use partage_protocol::page::{DEVICE_IS_MIG, DEVICE_NUMBER_SHIFT, DeviceInfo};
@@ -13,6 +13,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
 use super::advice::Advice;
+use super::said::Said;
 use super::undecided::Asked;
 use crate::client::{Client, Presence};
 use crate::command::Action;
@@ -20,7 +21,7 @@ use crate::device::DeviceState;
 use crate::event::Attaching;
 use crate::job::{Job, Placement, Reason, Short};
 use crate::machine::{Machine, OnSlot};
-use crate::question::Question;
+use crate::question::{AskedAt, Question};
 
 /// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
 pub const MAX_CLIENTS_PER_JOB: usize = 4_096;
@@ -212,7 +213,7 @@ impl Policy {
         &mut self,
         (client, slot, sequence): (ClientId, usize, u32),
         (wanted, request): (u64, u64),
-        asked_ns: u64,
+        at: AskedAt,
         machine: &M,
         now_ns: u64,
     ) {
@@ -235,18 +236,16 @@ impl Policy {
                 request,
             };
             let more = wanted.saturating_sub(used_by(machine, client, slot));
-            let asked = Asked {
-                job,
-                slot,
-                more,
-                asked_ns,
-            };
+            let asked = Asked { job, slot, more, at };
             if self.keep_undecided((client, question), asked, answer.verdict, machine, now_ns) {
                 return;
             }
         }
         self.note_peaks(job, machine);
+        let why = Reason::of(answer.verdict, short);
+        let unfreed = why.and_then(|_| self.unfreed(job, slot, request, machine));
         let verdict = match answer.verdict {
+            Verdict::Limit | Verdict::CardFull { .. } if unfreed.is_some() => VERDICT_UNFREED,
             Verdict::Granted => VERDICT_GRANTED,
             Verdict::Limit if self.is_cured_by_a_limit(job, slot, (answer.job_used, request), machine) => VERDICT_LIMIT,
             // The client advises a higher limit only where that helps.
@@ -255,14 +254,14 @@ impl Policy {
             Verdict::Retry => VERDICT_RETRY,
             Verdict::Invalid => VERDICT_INVALID,
         };
-        if let Some(why) = Reason::of(answer.verdict, short) {
+        if let Some(why) = why {
             self.deny(job, slot, (client, request, 1), why, machine, now_ns);
         }
         let reason = format!(
             "{client} of {job} wants {wanted} bytes on slot {slot}: {:?}",
             answer.verdict
         );
-        let physical_free = self.physical_free(job, slot);
+        let physical_free = unfreed.map_or_else(|| self.physical_free(job, slot), |unfreed| unfreed.pid.into());
         let action = Action::Answer {
             client,
             sequence,
@@ -341,18 +340,23 @@ impl Policy {
 
     pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
         let reason = "the client asked for the job's use";
-        self.answer_usage((client, slot, sequence), VERDICT_GRANTED, None, machine, reason);
+        let granted = Said::verdict(VERDICT_GRANTED);
+        self.answer_usage((client, slot, sequence), granted, machine, reason);
     }
 
     /// Answers with a verdict and the numbers of the moment.
     pub(crate) fn answer_usage<M: Machine>(
         &mut self,
         (client, slot, sequence): (ClientId, usize, u32),
-        verdict: u32,
-        needed: Option<u64>,
+        said: Said,
         machine: &M,
         reason: &str,
     ) {
+        let Said {
+            verdict,
+            needed,
+            unfreed,
+        } = said;
         let job = self.clients.get(&client).map(|client| client.job);
         let ledger = job
             .and_then(|job| self.jobs.get(&job))
@@ -374,7 +378,7 @@ impl Policy {
             granted: needed.unwrap_or(granted),
             limit: ledger.limit(),
             job_used: ledger.used_sum(&pages),
-            physical_free: self.physical_free(job, slot),
+            physical_free: unfreed.map_or_else(|| self.physical_free(job, slot), |unfreed| unfreed.pid.into()),
         };
         self.note_peaks(job, machine);
         self.command(action, reason);
@@ -416,6 +420,7 @@ impl Policy {
         self.clients.forget(client);
         self.overheads.forget(client);
         self.undecided.forget(client);
+        self.undecided.note_freed();
         self.bar_drifting(known.job, machine, now_ns);
         let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
         for (device, bytes) in devices {

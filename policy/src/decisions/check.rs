@@ -240,6 +240,8 @@ impl Policy {
             .chain(self.clients.awaited())
             .chain(measured)
             .chain(self.undecided.clients());
+        let dying = self.clients.dying();
+        let remembered = remembered.chain(&dying);
         let gone = remembered.filter(|client| !self.clients.contains_key(client));
         found.extend(gone.map(|client| Violation::Client { client: *client }));
     }

@@ -49,6 +49,7 @@ impl Policy {
         let (account, rule) = self.in_the_way(job, device, reason, machine);
         let holders = account.map(|account| account.holders()).unwrap_or_default();
         let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
+        let unfreed = self.unfreed_for(job, slot, (asked, reason), machine);
         let unix_ns = self.unix_ns(now_ns);
         let Some(state) = self.jobs.get_mut(&job) else { return };
         let (before, count) = state.count_denials(reason, times);
@@ -79,15 +80,17 @@ impl Policy {
             reason,
             holders: held.collect(),
             rule: rule.clone(),
+            unfreed,
         });
         if before.checked_ilog2() != count.checked_ilog2() {
             let what = match asked {
                 0 => "an allocation".to_owned(),
                 asked => format_bytes(asked),
             };
+            let because = rule.as_deref().unwrap_or(reason.because());
             let text = format!(
-                "{job} was denied {what} on {gpu} ({}): {who} uses {} of {}{}; {} so far",
-                rule.as_deref().unwrap_or(reason.because()),
+                "{job} was denied {what} on {gpu} ({because}{}): {who} uses {} of {}{}; {} so far",
+                unfreed.map_or(String::new(), |unfreed| format!(", and {}", unfreed.text())),
                 format_bytes(used),
                 format_bytes(limit),
                 match overhead {

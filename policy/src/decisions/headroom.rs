@@ -2,13 +2,14 @@
 //! How burstable jobs (limit above what is kept for them) share the room of a device (`device/account.rs`), and those
 //! that share a total what that leaves them (`totals.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use super::survey::Absent;
+use super::attaching::held_by;
+use super::survey::{Absent, Gone};
 use crate::device::{Device, DeviceAccount, DeviceState, Hold};
 use crate::job::{Job, Short};
 use crate::machine::{Machine, OnSlot};
@@ -32,20 +33,20 @@ impl Policy {
     }
 
     pub(crate) fn account<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<DeviceAccount> {
-        self.account_without(device, &Absent::new(), machine)
+        self.account_without(device, (&Absent::new(), &Gone::new()), machine)
     }
 
-    /// The same as it will be once these jobs are away.
+    /// The same as it will be once these jobs are away, and these clients gone.
     pub(crate) fn account_without<M: Machine>(
         &self,
         device: DeviceUuid,
-        absent: &Absent,
+        (absent, gone): (&Absent, &Gone),
         machine: &M,
     ) -> Option<DeviceAccount> {
         let known = self.devices.get(&device)?;
-        let (mut measured_by_job, processes) = self.measured_by_job(known);
+        let (mut measured_by_job, processes) = self.measured_by_job(known, gone);
         let mut holds = Vec::new();
-        let mut leaving: u64 = 0;
+        let mut leaving = self.held_by_all(gone, device, machine);
         for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
             let Some(slot) = job.slot_of(device) else { continue };
             let (Some(placement), Some(state)) = (job.record.devices.get(slot), job.slots.get(slot)) else {
@@ -58,7 +59,10 @@ impl Policy {
                 true => job.returning_bytes(slot, machine),
                 false => 0,
             };
-            let (granted, used) = (state.ledger.held_sum(&pages), state.ledger.used_sum(&pages));
+            let floor = state.ledger.floor_sum(&pages, self.now_ns, gone);
+            let (granted_to_gone, used_by_gone) = held_by_gone(job, slot, gone, machine);
+            let granted = state.ledger.held_sum(&pages).saturating_sub(granted_to_gone);
+            let used = state.ledger.used_sum(&pages).saturating_sub(used_by_gone);
             if residence == Residence::Away && granted == 0 {
                 continue;
             }
@@ -76,7 +80,7 @@ impl Policy {
                 guaranteed: promised,
                 granted: granted.max(returning),
                 used: used.max(returning),
-                floor: state.ledger.floor_sum(&pages, self.now_ns).max(used).max(returning),
+                floor: floor.max(used).max(returning),
                 managed: self.managed_bytes(job, slot, machine),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
                 is_fixed: residence != Residence::Here && !job.record.residence.mark.is_closing(),
@@ -90,10 +94,6 @@ impl Policy {
         let explained = holds.iter().fold(listed.saturating_add(leaving), |sum, hold| {
             sum.saturating_add(hold.used.saturating_sub(hold.managed).max(hold.measured))
         });
-        let in_use = known.measured.as_ref().map_or(0, |measured| measured.used_bytes);
-        let unexplained = in_use
-            .saturating_sub(explained)
-            .saturating_sub(known.seen.reserve_in_use());
         let mut account = DeviceAccount {
             index: known.seen.index,
             is_unified: known.seen.is_unified,
@@ -101,19 +101,37 @@ impl Policy {
             capacity: self.config.promisable(known.usable()),
             holds,
             processes,
-            unexplained,
+            unexplained: in_use_beyond(known, explained),
         };
         account.split_guarantees();
         Some(account)
     }
 
-    /// What a device was measured to hold for each job, and for each process of none.
-    fn measured_by_job(&self, device: &Device) -> (BTreeMap<JobId, u64>, Vec<(u32, u64)>) {
+    /// What a device holds for these clients: the greater of what they use and what was measured.
+    fn held_by_all<M: Machine>(&self, gone: &Gone, device: DeviceUuid, machine: &M) -> u64 {
+        let measured = self.devices.get(&device).and_then(|device| device.measured.as_ref());
+        let bytes = gone.iter().filter_map(|client| {
+            let known = self.clients.get(client)?;
+            let slot = self.jobs.get(&known.job)?.slot_of(device)?;
+            let shown = measured.and_then(|measured| measured.processes.iter().find(|p| p.pid == known.process.pid));
+            let shown = shown.and_then(|process| process.bytes).unwrap_or(0);
+            Some(held_by(machine, *client, slot).max(shown))
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// What a device was measured to hold for each job, and for each process of none; without these clients.
+    fn measured_by_job(&self, device: &Device, gone: &Gone) -> (BTreeMap<JobId, u64>, Vec<(u32, u64)>) {
         let pids = self.managed_pids();
+        let gone_pids: BTreeSet<u32> = gone
+            .iter()
+            .filter_map(|client| Some(self.clients.get(client)?.process.pid))
+            .collect();
         let mut by_job: BTreeMap<JobId, u64> = BTreeMap::new();
         let mut processes = Vec::new();
         for process in device.measured.iter().flat_map(|measured| &measured.processes) {
             match pids.get(&process.pid) {
+                Some(_) if gone_pids.contains(&process.pid) => {}
                 Some(job) => {
                     let sum = by_job.entry(*job).or_default();
                     *sum = sum.saturating_add(process.bytes.unwrap_or(0));
@@ -268,7 +286,7 @@ impl Policy {
 
     /// With whom a job shares what on a device: all that is there, where anything is promised or nothing else bounds
     /// it; and each of its totals.
-    fn sharers(&self, job: JobId, account: DeviceAccount) -> Vec<(DeviceAccount, Short)> {
+    pub(crate) fn sharers(&self, job: JobId, account: DeviceAccount) -> Vec<(DeviceAccount, Short)> {
         let bounds = self.bounds_of(job, &account);
         let mut all: Vec<_> = bounds.map(|bound| (bound.account, Short::Total)).collect();
         if account.has_promises() || all.is_empty() {
@@ -304,4 +322,25 @@ impl Policy {
             state.note_peak(&OnSlot { machine, slot });
         }
     }
+}
+
+/// What is in use on a device beyond what is explained, and the reserve.
+fn in_use_beyond(device: &Device, explained: u64) -> u64 {
+    let in_use = device.measured.as_ref().map_or(0, |measured| measured.used_bytes);
+    in_use
+        .saturating_sub(explained)
+        .saturating_sub(device.seen.reserve_in_use())
+}
+
+/// What of a job's books on a slot is of clients that are gone: what they were granted, and what they use of it.
+fn held_by_gone<M: Machine>(job: &Job, slot: usize, gone: &Gone, machine: &M) -> (u64, u64) {
+    let mut sums: (u64, u64) = (0, 0);
+    for client in job.clients.iter().filter(|client| gone.contains(client)) {
+        if let Some(words) = machine.words(*client, slot) {
+            let granted = words.ledger.load().saturating_add(words.overhead.load());
+            sums.0 = sums.0.saturating_add(granted);
+            sums.1 = sums.1.saturating_add(words.used());
+        }
+    }
+    sums
 }

@@ -4,19 +4,20 @@
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{
-    MEASURE_AFTER, MEASURE_BEFORE, MEASURE_KEPT_NS, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
-    VERDICT_PROCESS_LIMIT,
+    MEASURE_AFTER, MEASURE_BEFORE, MEASURE_ENDED, MEASURE_KEPT_NS, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
+    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT,
 };
 use partage_protocol::units::{ClientId, DeviceUuid, SECOND_NS};
 
 use super::Policy;
 use super::attaching::held_by;
+use super::said::Said;
 use super::undecided::Asked;
 use crate::command::Action;
-use crate::device::{Device, DeviceState, Measuring, Member, Seen};
+use crate::device::{Device, DeviceState, Measured, Measuring, Member, Seen};
 use crate::job::{Reason, Short};
 use crate::machine::{Machine, OnSlot};
-use crate::question::Question;
+use crate::question::{AskedAt, Question};
 
 /// Longest time that a `MEASURE_AFTER` waits for its answer.
 pub const MEASURE_NS: u64 = 2 * SECOND_NS;
@@ -44,8 +45,9 @@ impl Policy {
         let member = Member { job, client, slot };
         self.overheads.of(member, machine).explain(now_ns);
         match stage {
-            MEASURE_BEFORE => self.announce((client, slot, sequence), now_ns, machine, now_ns),
-            MEASURE_AFTER => self.begin_measuring(member, device, sequence, machine, now_ns),
+            MEASURE_BEFORE => self.announce((client, slot, sequence), AskedAt::now(now_ns), machine, now_ns),
+            MEASURE_AFTER => self.begin_measuring(member, device, (sequence, Measured::Made), machine, now_ns),
+            MEASURE_ENDED => self.begin_measuring(member, device, (sequence, Measured::Ended), machine, now_ns),
             _ => self.answer_invalid(client, slot, sequence),
         }
     }
@@ -54,7 +56,7 @@ impl Policy {
     pub(crate) fn announce<M: Machine>(
         &mut self,
         (client, slot, sequence): (ClientId, usize, u32),
-        asked_ns: u64,
+        at: AskedAt,
         machine: &M,
         now_ns: u64,
     ) {
@@ -92,7 +94,7 @@ impl Policy {
             job,
             slot,
             more: floor.saturating_sub(base),
-            asked_ns,
+            at,
         };
         if self.keep_undecided((client, question), asked, verdict, machine, now_ns) {
             return;
@@ -110,39 +112,42 @@ impl Policy {
             Verdict::CardFull { .. } => VERDICT_CARD_FULL,
             Verdict::Invalid => VERDICT_INVALID,
         };
-        let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_PROCESS_LIMIT | VERDICT_CARD_FULL);
-        if is_denied {
+        let mut said = Said::verdict(code);
+        if matches!(code, VERDICT_LIMIT | VERDICT_PROCESS_LIMIT | VERDICT_CARD_FULL) {
             let bytes = floor.saturating_sub(base);
+            said = Said::denial(code, each, self.unfreed(job, slot, bytes, machine));
             let why = Reason::of_overhead(code, short);
             self.deny(job, slot, (client, bytes, 1), why, machine, now_ns);
         }
         let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
-        let needed = is_denied.then_some(each);
-        self.answer_usage((client, slot, sequence), code, needed, machine, &reason);
+        self.answer_usage((client, slot, sequence), said, machine, &reason);
     }
 
     fn begin_measuring<M: Machine>(
         &mut self,
         member: Member,
         device: DeviceUuid,
-        sequence: u32,
+        (sequence, what): (u32, Measured),
         machine: &M,
         now_ns: u64,
     ) {
         let Member { client, slot, .. } = member;
         let baseline = self.overheads.of(member, machine).baseline();
         let until_ns = now_ns.saturating_add(MEASURE_NS);
-        let waiting = Measuring::new((client, slot, sequence), device, baseline, until_ns);
+        let waiting = Measuring::new((client, slot, sequence), what, device, baseline, until_ns);
         let is_lost = |device: &Device| device.state == DeviceState::Lost;
         let of_client = self.overheads.waiting_of(client);
         if self.devices.get(&device).is_none_or(is_lost) || of_client >= WAITING {
             return self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
         }
         self.overheads.wait(waiting);
-        self.command(Action::Look(device), "a client made a context, module or heap");
+        self.command(
+            Action::Look(device),
+            "a client made a context, module or heap, or ended one",
+        );
     }
 
-    /// Answers a `MEASURE_AFTER`: by what was measured, or that nothing could be.
+    /// Answers a `MEASURE_AFTER` or a `MEASURE_ENDED`: by what was measured, or that nothing could be.
     pub(crate) fn finish_measuring<M: Machine>(&mut self, waiting: &Measuring, seen: Seen, machine: &M, now_ns: u64) {
         let Measuring {
             client, slot, device, ..
@@ -152,28 +157,40 @@ impl Policy {
         };
         let member = Member { job, client, slot };
         let state = self.overheads.of(member, machine);
-        state.settle_announced();
+        let is_made = waiting.what == Measured::Made;
+        if is_made && waiting.judged().is_none() {
+            state.settle_announced();
+        }
         let measured = state.measured();
         self.write_overhead(member, machine, now_ns);
         let (mut verdict, mut short) = (VERDICT_GRANTED, Short::Card);
         // While clients of the broker before are awaited nothing is judged: their whole grants count as used.
-        if seen != Seen::Nothing && !self.is_adopting(device) {
+        if is_made && seen != Seen::Nothing && !self.is_adopting(device) {
             (verdict, short) = self.judge_overhead(member, machine, now_ns);
         }
-        if seen == Seen::Quiet && waiting.baseline == 0 {
+        if matches!(verdict, VERDICT_LIMIT | VERDICT_CARD_FULL)
+            && now_ns < waiting.until_ns
+            && self.fits_once_gone(&self.soon_gone(now_ns), (job, slot, 0), machine)
+        {
+            self.overheads.wait_on(waiting.judged_as(seen));
+            let reason = "it is within the limit once the memory of those who end is free";
+            return self.command(Action::Look(device), reason);
+        }
+        if is_made && seen == Seen::Quiet && waiting.baseline == 0 {
             let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
             if let Some(known) = self.devices.get_mut(&device) {
                 known.learn(uid, measured);
             }
         }
         let grown = measured.saturating_sub(waiting.baseline);
+        let mut said = Said::verdict(verdict);
         if verdict != VERDICT_GRANTED {
+            said = Said::denial(verdict, grown, self.unfreed(job, slot, 0, machine));
             let why = Reason::of_overhead(verdict, short);
             self.deny(job, slot, (client, grown, 1), why, machine, now_ns);
         }
         let reason = format!("{client} measured ({seen:?}): the driver holds {measured} bytes beyond its charges");
-        let needed = (verdict != VERDICT_GRANTED).then_some(grown);
-        self.answer_usage((client, slot, waiting.sequence), verdict, needed, machine, &reason);
+        self.answer_usage((client, slot, waiting.sequence), said, machine, &reason);
     }
 
     /// Is what the process and its job use now within their limits, and within what the card has room for?
@@ -208,7 +225,7 @@ impl Policy {
     /// Measurements that waited long enough, and announcements that nobody measured.
     pub(crate) fn expire_overheads<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         for late in self.overheads.take_late(now_ns) {
-            self.finish_measuring(&late, Seen::Nothing, machine, now_ns);
+            self.finish_measuring(&late, late.judged().unwrap_or(Seen::Nothing), machine, now_ns);
         }
         for (client, slot) in self.overheads.drop_old_announcements(now_ns) {
             if let Some(job) = self.clients.get(&client).map(|known| known.job) {

@@ -6,6 +6,7 @@ use crate::client::Presence;
 use crate::command::Command;
 use crate::event::Event;
 use crate::machine::Machine;
+use crate::question::AskedAt;
 
 impl Policy {
     /// Takes one event at a time `now_ns` (monotonic) that never goes back; answers what to do, in order. Grants are
@@ -42,7 +43,8 @@ impl Policy {
                 sequence,
             } => {
                 self.undecided.forget(client);
-                self.ask((client, slot, sequence), (wanted, request), now_ns, machine, now_ns);
+                let at = AskedAt::now(now_ns);
+                self.ask((client, slot, sequence), (wanted, request), at, machine, now_ns);
             }
             Event::Usage { client, slot, sequence } => self.usage(client, slot, sequence, machine),
             Event::Measure {
@@ -109,8 +111,9 @@ impl Policy {
                 process,
                 are_pages_lost,
             } => self.reattach(client, process, are_pages_lost, machine),
-            Event::ClientAway(client) => self.leave(client, Presence::Away),
-            Event::ClientDying(client) => self.leave(client, Presence::Dying),
+            Event::ClientAway(client) => self.leave(client, Presence::Away, now_ns),
+            Event::ClientDying(client) => self.leave(client, Presence::Dying, now_ns),
+            Event::Searched(client) => self.ask_searched(client, machine, now_ns),
             Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
             Event::Exited { process, code } => self.exited(process, code),
             Event::ProcessGone(process) => self.process_gone(process, machine, now_ns),

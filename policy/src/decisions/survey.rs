@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use partage_protocol::message::TOKEN_BYTES;
-use partage_protocol::units::{DeviceUuid, JobId};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
 use crate::device::{Device, DeviceAccount, DeviceState};
@@ -22,10 +22,16 @@ type Key = ([u8; TOKEN_BYTES], u32);
 /// Jobs that are counted as if they were away.
 pub(crate) type Absent = BTreeSet<JobId>;
 
+/// Clients that are counted as if they were gone.
+pub(crate) type Gone = BTreeSet<ClientId>;
+
 /// What was found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     absent: Absent,
+    gone: Gone,
+    /// Devices that take long to answer have answered.
+    is_soon: bool,
     sites: RefCell<BTreeMap<DeviceUuid, Rc<Site>>>,
     /// Live jobs, of several with one token the first.
     living: OnceCell<BTreeMap<Key, JobId>>,
@@ -54,11 +60,21 @@ impl Survey {
         }
     }
 
+    /// The devices as they will be in a moment: these jobs and clients are gone, and every device has answered.
+    pub(crate) fn soon(absent: Absent, gone: Gone) -> Self {
+        Self {
+            absent,
+            gone,
+            is_soon: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn site<M: Machine>(&self, policy: &Policy, device: &Device, machine: &M) -> Rc<Site> {
         let mut sites = self.sites.borrow_mut();
         let site = sites
             .entry(device.seen.uuid)
-            .or_insert_with(|| Rc::new(policy.site(device, &self.absent, machine)));
+            .or_insert_with(|| Rc::new(policy.site(device, self, machine)));
         Rc::clone(site)
     }
 
@@ -82,11 +98,11 @@ impl Survey {
 }
 
 impl Policy {
-    fn site<M: Machine>(&self, device: &Device, absent: &Absent, machine: &M) -> Site {
-        let account = self.account_without(device.seen.uuid, absent, machine);
-        let promised_time = self.promised_time_without(device.seen.uuid, absent);
+    fn site<M: Machine>(&self, device: &Device, survey: &Survey, machine: &M) -> Site {
+        let account = self.account_without(device.seen.uuid, (&survey.absent, &survey.gone), machine);
+        let promised_time = self.promised_time_without(device.seen.uuid, &survey.absent);
         Site {
-            bar: self.bar(device),
+            bar: self.bar(device, survey.is_soon),
             left: account.as_ref().map_or(0, |account| account.promisable(None)),
             account,
             promised_time,
@@ -94,12 +110,12 @@ impl Policy {
         }
     }
 
-    fn bar(&self, device: &Device) -> Option<String> {
+    fn bar(&self, device: &Device, is_soon: bool) -> Option<String> {
         let seen = &device.seen;
         if device.state != DeviceState::Ok {
             return Some(format!("GPU {} has not been measured yet", seen.index));
         }
-        if device.is_slow {
+        if device.is_slow && !is_soon {
             return Some(format!("GPU {} takes long to answer", seen.index));
         }
         if self.is_adopting(seen.uuid) {

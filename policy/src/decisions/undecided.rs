@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Questions that found no room while clients of the broker before are awaited: not decided yet.
+//! Questions that found no room and are not decided yet: the room may be there in a moment.
 //!
-//! A client that has not come back counts with its whole grant, most of which it may not use: whether there is room is
-//! not known yet. A *no* would be an out-of-memory error that a program may not survive. So the question is asked again
-//! when the clients are back that it depends on, and after [`PATIENCE_NS`] in any case: a library waits 3 s for an
-//! answer, and then takes the broker for silent. A request that no return of a client can make fit is denied at once.
+//! A *no* would be an out-of-memory error that a program may not survive. It is not said at once in two cases.
+//! - Clients of the broker before are awaited: one that has not come back counts with its whole grant, most of which it
+//!   may not use.
+//! - Processes end: what they hold counts until the driver has freed it (`dying.rs`). Whether a process has ended that
+//!   nobody noticed yet is looked at first: the asker may have waited for that very end.
+//!
+//! The question is asked again when that changes, and after [`PATIENCE_NS`] in any case: a library waits 3 s for an
+//! answer, and then takes the broker for silent. Others do not wait behind it. A request that has no room either way is
+//! denied at once.
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
 use super::Policy;
-use crate::job::Slot;
-use crate::machine::{Machine, OnSlot};
-use crate::question::{Awaited, Kept, Question};
+use crate::command::Action;
+use crate::machine::Machine;
+use crate::question::{AskedAt, Awaited, Kept, Question};
 
-/// Longest time that a question waits for clients, below the 3 s of a library. A client tries to come back every 2 s at
-/// the least.
+/// Longest time that a question waits, below the 3 s of a library. A client tries to come back every 2 s at the least.
 pub const PATIENCE_NS: u64 = 2 * SECOND_NS;
 
 /// Where and when a client asked for how many bytes more.
@@ -24,11 +28,11 @@ pub(crate) struct Asked {
     pub(crate) job: JobId,
     pub(crate) slot: usize,
     pub(crate) more: u64,
-    pub(crate) asked_ns: u64,
+    pub(crate) at: AskedAt,
 }
 
 impl Policy {
-    /// Keeps a question whose answer depends on clients that are awaited. `false`: the verdict stands.
+    /// Keeps a question that may find room in a moment. `false`: the verdict stands.
     pub(crate) fn keep_undecided<M: Machine>(
         &mut self,
         (client, question): (ClientId, Question),
@@ -37,45 +41,58 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> bool {
-        let Asked {
-            job,
-            slot,
-            more,
-            asked_ns,
-        } = asked;
-        let awaited = match verdict {
-            Verdict::Limit => Some(Awaited::OfJob(job)),
-            Verdict::CardFull { .. } => self.slot_device(job, slot).map(|(device, _)| Awaited::OnDevice(device)),
-            Verdict::Granted | Verdict::ProcessLimit | Verdict::Retry | Verdict::Invalid => None,
+        let Asked { job, slot, more, at } = asked;
+        let device = self.slot_device(job, slot).map(|(device, _)| device);
+        let back = match verdict {
+            Verdict::Limit => Awaited::OfJob(job),
+            Verdict::CardFull { .. } if device.is_some() => device.map_or(Awaited::OfJob(job), Awaited::OnDevice),
+            _ => return false,
         };
-        let (Some(awaited), true) = (awaited, now_ns < asked_ns.saturating_add(PATIENCE_NS)) else {
-            return false;
-        };
-        let place = self.jobs.get(&job).and_then(|job| job.slots.get(slot));
-        let may_fit = |place: &Slot| place.ledger.may_fit(&OnSlot { machine, slot }, more, now_ns);
-        // Almost never: a denial in any other second costs one look at a set.
-        if !self.is_awaited(awaited) || !place.is_some_and(may_fit) {
+        let until_ns = at.ns.saturating_add(PATIENCE_NS);
+        if now_ns >= until_ns {
             return false;
         }
+        let awaited = if self.is_awaited(back) && self.is_within_limit(job, slot, more, machine) {
+            back
+        } else if self.fits_once_gone(&self.soon_gone(now_ns), (job, slot, more), machine) {
+            Awaited::Dying
+        } else {
+            let looked_at = self.perhaps_ended(client, back, machine);
+            let gone = self
+                .clients
+                .dying()
+                .into_iter()
+                .chain(looked_at.iter().copied())
+                .collect();
+            if at.is_searched || looked_at.is_empty() || !self.fits_once_gone(&gone, (job, slot, more), machine) {
+                return false;
+            }
+            let action = Action::FindEnded { client, looked_at };
+            self.command(action, "it would have room without those who have perhaps ended");
+            Awaited::Search
+        };
         self.undecided.keep(Kept {
             client,
             question,
-            asked_ns,
+            at,
             awaited,
         });
         // Not by a look at everything that may be due: asks are frequent.
-        self.bring_forward(asked_ns.saturating_add(PATIENCE_NS));
+        self.bring_forward(until_ns);
         true
     }
 
+    /// Does what the question waits for still last?
     fn is_awaited(&self, awaited: Awaited) -> bool {
         match awaited {
             Awaited::OfJob(job) => self.is_awaiting(job),
             Awaited::OnDevice(device) => self.is_adopting(device),
+            Awaited::Dying => self.clients.is_any_dying(),
+            Awaited::Search => true,
         }
     }
 
-    /// Asks the kept questions again whose clients are back, or that have waited long enough.
+    /// Asks the kept questions again that may find room now, or that have waited long enough.
     pub(crate) fn ask_again<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         let mut awaited: Vec<Awaited> = Vec::new();
         for of in self.undecided.awaited() {
@@ -83,28 +100,33 @@ impl Policy {
                 awaited.push(of);
             }
         }
-        let is_over = |kept: &Kept| now_ns >= kept.asked_ns.saturating_add(PATIENCE_NS);
-        let due = self
-            .undecided
-            .take(|kept| is_over(kept) || !awaited.contains(&kept.awaited));
-        for Kept {
-            client,
-            question,
-            asked_ns,
-            ..
-        } in due
-        {
-            match question {
-                Question::Ask {
-                    slot,
-                    sequence,
-                    wanted,
-                    request,
-                } => self.ask((client, slot, sequence), (wanted, request), asked_ns, machine, now_ns),
-                Question::Announcement { slot, sequence } => {
-                    self.announce((client, slot, sequence), asked_ns, machine, now_ns);
-                }
-            }
+        let is_some_freed = self.undecided.take_freed();
+        let is_over = |kept: &Kept| now_ns >= kept.at.ns.saturating_add(PATIENCE_NS);
+        let may_fit =
+            |kept: &Kept| !awaited.contains(&kept.awaited) || (is_some_freed && kept.awaited == Awaited::Dying);
+        for kept in self.undecided.take(|kept| is_over(kept) || may_fit(kept)) {
+            self.ask_once_more(kept, machine, now_ns);
+        }
+    }
+
+    /// The processes that may have ended unnoticed were looked at.
+    pub(crate) fn ask_searched<M: Machine>(&mut self, client: ClientId, machine: &M, now_ns: u64) {
+        let is_meant = |kept: &Kept| kept.client == client && kept.awaited == Awaited::Search;
+        for kept in self.undecided.take(is_meant) {
+            self.ask_once_more(kept.searched(), machine, now_ns);
+        }
+    }
+
+    fn ask_once_more<M: Machine>(&mut self, kept: Kept, machine: &M, now_ns: u64) {
+        let Kept { client, at, .. } = kept;
+        match kept.question {
+            Question::Ask {
+                slot,
+                sequence,
+                wanted,
+                request,
+            } => self.ask((client, slot, sequence), (wanted, request), at, machine, now_ns),
+            Question::Announcement { slot, sequence } => self.announce((client, slot, sequence), at, machine, now_ns),
         }
     }
 

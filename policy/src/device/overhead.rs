@@ -203,17 +203,29 @@ impl Announced {
     }
 }
 
-/// A `MEASURE_AFTER` that waits for a look.
+/// What a client did that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// A context, module or heap, which may have to go again.
+    Made,
+    /// The end of a context.
+    Ended,
+}
+
+/// A `MEASURE_AFTER` or `MEASURE_ENDED` that waits for a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Measuring {
     pub client: ClientId,
     pub slot: usize,
+    pub what: Measured,
     pub device: DeviceUuid,
     pub sequence: u32,
     pub until_ns: u64,
     polls: u32,
     /// The look that is under way was asked for afterwards.
     is_covered: bool,
+    /// A look showed this, and it waits only for the memory of those who end.
+    judged: Option<Seen>,
     /// O before the context was made.
     pub baseline: u64,
 }
@@ -222,6 +234,7 @@ impl Measuring {
     /// Waits until then for a look that is asked for from now on.
     pub(crate) const fn new(
         (client, slot, sequence): (ClientId, usize, u32),
+        what: Measured,
         device: DeviceUuid,
         baseline: u64,
         until_ns: u64,
@@ -229,12 +242,27 @@ impl Measuring {
         Self {
             client,
             slot,
+            what,
             device,
             sequence,
             until_ns,
             polls: 0,
             is_covered: false,
+            judged: None,
             baseline,
+        }
+    }
+
+    /// What a look showed before it waited for the memory of those who end.
+    pub(crate) const fn judged(&self) -> Option<Seen> {
+        self.judged
+    }
+
+    /// The same, which waits on after a look that showed this.
+    pub(crate) fn judged_as(&self, seen: Seen) -> Self {
+        Self {
+            judged: Some(seen),
+            ..self.clone()
         }
     }
 

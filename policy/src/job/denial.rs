@@ -4,6 +4,7 @@
 use partage_protocol::admin::DeniedView;
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{VERDICT_CARD_FULL, VERDICT_PROCESS_LIMIT};
+use partage_protocol::size::format_bytes;
 use serde::{Deserialize, Serialize};
 
 /// Why a job cannot have more on a device.
@@ -49,6 +50,16 @@ impl Reason {
     /// Was it the card and not the limit? Then others matter.
     pub(crate) const fn is_of_card(self) -> bool {
         matches!(self, Self::CardFull | Self::OverheadCardFull)
+    }
+
+    /// Was something too much that was there already? Then nothing more was asked for.
+    pub(crate) const fn is_measured(self) -> bool {
+        matches!(self, Self::Overhead | Self::OverheadCardFull)
+    }
+
+    /// Can it be that memory of a process that has ended was in the way?
+    pub(crate) const fn may_be_unfreed(self) -> bool {
+        !matches!(self, Self::ProcessLimit | Self::NoBroker)
     }
 
     /// The reason in a ledger's answer, and what had no room; `None` when it denies nothing.
@@ -113,6 +124,23 @@ pub(crate) fn both(one: &DeniedView, other: &DeniedView) -> DeniedView {
     }
 }
 
+/// Memory of a process that has ended, which the driver has not freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfreed {
+    /// The process.
+    pub pid: u32,
+    /// What it holds.
+    pub bytes: u64,
+}
+
+impl Unfreed {
+    /// As a part of a sentence.
+    pub(crate) fn text(&self) -> String {
+        let bytes = format_bytes(self.bytes);
+        format!("pid {} has ended, but the driver has not freed its {bytes}", self.pid)
+    }
+}
+
 /// The last denial of a job on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
@@ -133,6 +161,9 @@ pub struct Denial {
     /// `rule students, each_user.mem = 24GiB (…)`, where a total denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// There was room but for the memory of a process that had ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfreed: Option<Unfreed>,
 }
 
 impl Denial {

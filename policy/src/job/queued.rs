@@ -19,6 +19,8 @@ pub(crate) struct Wait {
     pub since_ns: u64,
     pub deadline_ns: Option<u64>,
     pub next_reminder_ns: u64,
+    /// It has heard what it waits for.
+    pub was_told: bool,
     pub reason: String,
     /// It waits for room, and does not fail at once.
     pub is_patient: bool,
@@ -158,6 +160,7 @@ impl Wait {
             since_ns: now_ns,
             deadline_ns: timeout_ns.map(|timeout| now_ns.saturating_add(timeout)),
             next_reminder_ns: now_ns,
+            was_told: false,
             reason: String::new(),
             is_patient: true,
         }
@@ -173,12 +176,16 @@ impl Wait {
         reason.clone_into(&mut self.reason);
     }
 
+    /// What it waits for may be over in a moment: until then it hears nothing.
+    pub(crate) fn hear_nothing_until(&mut self, until_ns: u64) {
+        self.next_reminder_ns = self.next_reminder_ns.max(until_ns);
+    }
+
     /// Is it to hear now what it waits for? Answers whether that is the first time; it hears again after a minute.
     pub(crate) fn take_reminder(&mut self, now_ns: u64) -> Option<bool> {
         (now_ns >= self.next_reminder_ns).then(|| {
-            let is_first = self.next_reminder_ns == self.since_ns;
             self.next_reminder_ns = now_ns.saturating_add(REMIND_NS);
-            is_first
+            !std::mem::replace(&mut self.was_told, true)
         })
     }
 }

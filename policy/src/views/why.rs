@@ -9,10 +9,10 @@ use super::sentences::{ceiling_rule, counts, preemptible_rule, rules, saved_rule
 use crate::caller::Caller;
 use crate::decisions::{Access, Policy, may_see};
 use crate::event::TargetQuery;
-use crate::job::{Denial, Held, Job};
+use crate::job::{Denial, Held, Job, Unfreed};
 use crate::machine::Machine;
 use crate::refusal::invalid;
-use partage_protocol::admin::{DenialView, ErrorView, Holder, JobDeviceView, JobView, Reply, WhyView};
+use partage_protocol::admin::{DenialView, ErrorView, Holder, JobDeviceView, JobView, Reply, UnfreedView, WhyView};
 
 impl Policy {
     /// Answer to `why`.
@@ -104,6 +104,7 @@ impl Policy {
             used_bytes: denial.used,
             reason: denial.word().into(),
             holders: denial.holders.iter().map(holder).collect(),
+            unfreed: denial.unfreed.map(|Unfreed { pid, bytes }| UnfreedView { pid, bytes }),
         }
     }
 }

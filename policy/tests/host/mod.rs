@@ -17,6 +17,7 @@ use partage_protocol::reservation::{Charged, charge, refund, settle};
 use partage_protocol::units::{ClientId, DeviceUuid, GIB, JobId, SECOND_NS};
 
 mod board;
+mod ends;
 mod invariants;
 mod looks;
 mod restart;
@@ -55,6 +56,8 @@ pub struct Host {
     pub is_overcommitted: bool,
     /// How much of a device's time the broker may promise.
     pub promisable_time: f64,
+    /// Clients that have ended, and nobody noticed.
+    pub unnoticed: BTreeSet<ClientId>,
     /// Jobs that ended, as they are written.
     forgotten: BTreeSet<String>,
     next: u64,
@@ -76,6 +79,7 @@ impl Clone for Host {
             is_excused: self.is_excused,
             is_overcommitted: self.is_overcommitted,
             promisable_time: self.promisable_time,
+            unnoticed: self.unnoticed.clone(),
             forgotten: self.forgotten.clone(),
             next: self.next,
         }
@@ -131,6 +135,7 @@ impl Host {
             is_excused: false,
             is_overcommitted: false,
             promisable_time: 1.0,
+            unnoticed: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             next: 100,
         };
@@ -159,7 +164,7 @@ impl Host {
     }
 
     pub fn step(&mut self, event: Event) -> Vec<Command> {
-        let commands = self.policy.step(self.now_ns, event, &self.board);
+        let mut commands = self.policy.step(self.now_ns, event, &self.board);
         for command in &commands {
             assert!(!command.reason.is_empty(), "no reason: {command:?}");
             match &command.action {
@@ -184,6 +189,7 @@ impl Host {
         }
         self.commands.extend(commands.iter().cloned());
         self.check();
+        commands.extend(self.search(&commands));
         commands
     }
 

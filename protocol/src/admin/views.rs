@@ -331,6 +331,18 @@ pub struct DenialView {
     pub reason: String,
     /// Who held the device, or the total, then; for `card full` and totals only.
     pub holders: Vec<Holder>,
+    /// The process that had ended and whose memory was not free yet: without that there was room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfreed: Option<UnfreedView>,
+}
+
+/// Memory of a process that has ended, which the driver has not freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfreedView {
+    /// The process.
+    pub pid: u32,
+    /// What it holds.
+    pub bytes: u64,
 }
 
 /// One client.

@@ -224,6 +224,9 @@ pub const VERDICT_RETRY: u32 = 3;
 pub const VERDICT_INVALID: u32 = 4;
 /// The limit of the asking process does not allow it, whatever the job's does.
 pub const VERDICT_PROCESS_LIMIT: u32 = 5;
+/// There would be room but for the memory of a process that has ended, which the driver has not freed for so long that
+/// nobody waits for it any more. `physical_free` is that process's pid.
+pub const VERDICT_UNFREED: u32 = 6;
 
 /// Client to broker: what does the whole job use on a slot?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -258,6 +261,9 @@ pub const MEASURE_BEFORE: u32 = 0;
 /// A context, module or heap was made just now: measure, and say whether it may stay. Also sent when the driver refused
 /// what [`MEASURE_BEFORE`] announced, or what was made has been destroyed again.
 pub const MEASURE_AFTER: u32 = 1;
+/// A context has ended: measure, so that what it held is free to the program and to its job. Always granted, once that
+/// was measured.
+pub const MEASURE_ENDED: u32 = 2;
 /// How long the room of an announced context is kept for it: a cold start of a driver takes seconds.
 pub const MEASURE_KEPT_NS: u64 = 60 * crate::units::SECOND_NS;
 

@@ -155,6 +155,8 @@ pub enum Denial {
     ProcessLimit,
     /// The device has no room for this job.
     CardFull,
+    /// There would be room but for the memory of this process, which has ended.
+    Unfreed(u32),
     /// No broker answered in time: memory is closed.
     NoBroker,
     /// The broker called the request a contradiction.

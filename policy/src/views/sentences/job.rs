@@ -147,6 +147,13 @@ impl Policy {
         };
         let (gpu, used, limit) = (device.gpu(), format_bytes(denial.used), format_bytes(denial.limit));
         let start = format!("{what} was denied on {gpu} {age} ago (pid {})", denial.pid);
+        if let Some(unfreed) = denial.unfreed {
+            let (pid, bytes) = (unfreed.pid, format_bytes(unfreed.bytes));
+            return format!(
+                "{start}: pid {pid} had ended, but the driver had not freed its {bytes}; without that there was room \
+                 ({used} in use of {limit})"
+            );
+        }
         match denial.reason {
             Reason::Limit => {
                 let advice = advice.map_or(String::new(), |advice| {
