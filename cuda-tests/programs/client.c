@@ -398,6 +398,12 @@ static int command(char *line) {
     printf("pid %d\n", getpid());
   } else if (!strcmp(verb, "exec")) {
     printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
+  } else if (!strcmp(verb, "restore")) {
+    // restore PID: what the vendor's own utility does with a process that is checkpointed: the two answers.
+    CUresult (*restore)(int, void *) = (CUresult (*)(int, void *))dlsym(driver_handle, "cuCheckpointProcessRestore");
+    CUresult (*unlock)(int, void *) = (CUresult (*)(int, void *))dlsym(driver_handle, "cuCheckpointProcessUnlock");
+    CUresult restored = restore ? restore((int)x, NULL) : 999;
+    printf("restore %d %d\n", restored, unlock ? unlock((int)x, NULL) : 999);
   } else if (!strcmp(verb, "endmain")) {
     end_main_thread();
   } else if (!strcmp(verb, "exit")) {

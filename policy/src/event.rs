@@ -429,6 +429,15 @@ pub enum Event {
         /// Their numbers and users.
         processes: Vec<(u32, String)>,
     },
+    /// Another program restored a process of a job that was away.
+    RestoredBehind {
+        /// Which job.
+        job: JobId,
+        /// What became of it, for those who may see the job.
+        text: String,
+        /// It was taken in; else it was sent away again.
+        is_here: bool,
+    },
     /// A job that was told to leave ([`Action::Leave`](crate::Action::Leave)) does not begin to.
     NotLeft {
         /// Which job.

@@ -2,7 +2,9 @@
 //! Every way in which a passage can be disturbed once, and every death of a broker after that, on a model of driver,
 //! ledger and record; then random ones.
 
-use partage_policy::{Answer, Mark, Outcome, Passage, Patience, Plan, ProcessState, Residence, Stage, Step, stages};
+use partage_policy::{
+    Answer, Books, Mark, Outcome, Passage, Patience, Plan, ProcessState, Residence, Stage, Step, stages,
+};
 use proptest::prelude::*;
 
 use crate::host::uuid;
@@ -305,4 +307,53 @@ fn a_promise_alone_leaves_comes_and_moves_without_the_driver() {
     let (stages, outcome, last) = run(target, &Mark::default(), Answer::NoRoom);
     assert_eq!(stages, [&hold[..], &[Stage::RoomAsk, Open]].concat());
     assert_eq!((outcome, last.residence), (Some(Outcome::Here), Residence::Here));
+}
+
+/// Of two processes of a job that is away one runs: another program restored it.
+#[test]
+fn what_another_program_restored_is_taken_in_or_sent_away_again() {
+    let away = Mark {
+        residence: Residence::Away,
+        books: Books::Left,
+        ..Mark::default()
+    };
+    let both = [process(0), process(1)];
+    let run = |room: Answer, states: [ProcessState; 2]| {
+        let mut passage = Passage::restored_behind(&away, &[uuid(0)], &both, Patience::default());
+        let mut stages = Vec::new();
+        while let Some(step) = passage.next_step() {
+            stages.extend(step.stage());
+            passage.take(match step {
+                Step::State(of) => Answer::Is(states[usize::from(of == both[1])]),
+                Step::RoomAsk(_) => room,
+                _ => Answer::Done,
+            });
+        }
+        (stages, passage.outcome())
+    };
+    use ProcessState::{Checkpointed, Locked, Running};
+    use Stage::{Barrier, Checkpoint, LedgerBack, LedgerCome, NobodyInside, NvmlClear, Placement, RoomAsk};
+    let (stages, outcome) = run(Answer::Done, [Checkpointed, Running]);
+    let come = [
+        RoomAsk,
+        LedgerCome,
+        Stage::RoomProve,
+        Stage::Restore,
+        LedgerBack,
+        Stage::Unlock,
+        Placement,
+        Stage::Open,
+    ];
+    assert_eq!((stages, outcome), (come.to_vec(), Some(Outcome::Here)));
+    let (stages, outcome) = run(Answer::NoRoom, [Checkpointed, Running]);
+    let leave = [RoomAsk, Barrier, NobodyInside, Stage::Lock, Checkpoint, NvmlClear];
+    assert_eq!((stages, outcome), (leave.to_vec(), Some(Outcome::Away)));
+    // Restored and not yet unlocked.
+    let (stages, outcome) = run(Answer::NoRoom, [Locked, Checkpointed]);
+    assert_eq!(
+        (stages, outcome),
+        (vec![RoomAsk, Checkpoint, NvmlClear], Some(Outcome::Away))
+    );
+    // NVML was late: nothing is touched.
+    assert_eq!(run(Answer::NoRoom, [Checkpointed; 2]), (vec![], Some(Outcome::Away)));
 }

@@ -160,6 +160,7 @@ impl StateDriver {
         }
         self.devices.set_sample(device, asked_ns, sample);
         self.step(now, Event::Measured(measurement));
+        self.notice_restored(device, now);
     }
 
     pub(super) fn tick_devices(&mut self, now: Now) {

@@ -11,6 +11,7 @@ use crate::rig::{GIB, MIB, Rig};
 use said::{filled, kill_broker, no, ok, state, used_by};
 
 mod again;
+mod behind;
 mod drained;
 mod faults;
 mod kills;
@@ -59,6 +60,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends).simulated(SIZE),
         Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
     ];
+    cases.extend(behind::cases());
     cases.extend(faults::cases());
     cases.extend(main_thread::cases());
     cases.extend(mapped::cases());

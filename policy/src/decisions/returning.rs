@@ -10,7 +10,7 @@
 //! Several commands may wait for one job, each for as long as it was told.
 
 use partage_protocol::size::format_duration;
-use partage_protocol::units::{JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
 use super::claims::Claims;
@@ -93,6 +93,27 @@ impl Policy {
         let waits = returning.map(|returning| std::mem::take(&mut returning.waits));
         for wait in waits.into_iter().flatten() {
             self.refuse(wait.ticket, said::refused(stands(id, why), format!("partage why {id}")));
+        }
+    }
+
+    /// Another program restored a process of a job that was away: the job's `why` says it, and that of each job whose
+    /// GPU it came to.
+    pub(crate) fn note_restored_behind(&mut self, id: JobId, text: String, is_here: bool) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.note(text);
+        let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
+        let end = match is_here {
+            true => "there was room, and it runs there now",
+            false => "there was no room, and it was sent away again",
+        };
+        let is_beside = |job: &&mut Job| {
+            let shares = devices.iter().any(|device| job.slot_of(*device).is_some());
+            job.id() != id && job.state().holds_memory() && shares
+        };
+        for job in self.jobs.values_mut().filter(is_beside) {
+            job.note(format!(
+                "another program brought {id}, which was suspended, back to a GPU of this job: {end}"
+            ));
         }
     }
 

@@ -99,6 +99,7 @@ impl Policy {
             Event::Returned { job, end } => self.returned(job, end, now_ns),
             Event::Stuck { job, why } => self.note_stuck(job, &why),
             Event::Spared { job, processes } => self.note_spared(job, &processes),
+            Event::RestoredBehind { job, text, is_here } => self.note_restored_behind(job, text, is_here),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
             Event::Drain { device, mark } => self.drain(device, mark),

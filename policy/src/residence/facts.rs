@@ -52,6 +52,8 @@ pub(super) struct Facts {
     pub members: Vec<Member>,
     /// The passage was begun, and is not another broker's: that no process used the driver is known.
     pub is_begun: bool,
+    /// Another program restored a process of it: what is on the device has no room in the books.
+    pub has_returned: bool,
     pub hold: Hold,
     /// The barrier came after the hold closed.
     pub is_fenced: bool,
@@ -91,6 +93,7 @@ impl Facts {
         Self {
             members: processes.iter().map(member).collect(),
             is_begun: false,
+            has_returned: false,
             hold: Hold::Open,
             is_fenced: false,
             is_quiet: false,
@@ -138,6 +141,13 @@ impl Facts {
     /// This broker began the passage.
     pub(super) fn note_begun(&mut self) {
         self.is_begun = true;
+    }
+
+    /// A process of a job that is away was restored by another program. NVML's next word counts only once something
+    /// has left again.
+    pub(super) fn note_returned(&mut self) {
+        self.note_hard();
+        (self.has_returned, self.is_clear) = (true, true);
     }
 
     /// The hold is hard, because the job is away.
@@ -213,9 +223,9 @@ impl Facts {
         self.is_begun && self.members.iter().all(|member| member.known == Known::Without)
     }
 
-    /// Does it come back to a place where it holds nothing now?
+    /// Does it come back to a place where the books have no room of its own?
     pub(super) fn lacks_room(&self) -> bool {
-        self.any(ProcessState::Checkpointed) || self.is_unattached()
+        self.any(ProcessState::Checkpointed) || self.is_unattached() || self.has_returned
     }
 
     /// Nothing is left of what used the driver.

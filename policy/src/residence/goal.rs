@@ -166,6 +166,7 @@ fn hold_unattached(facts: &Facts, patience: &Patience) -> Option<Step> {
 fn give_up_room(facts: &Facts) -> Option<Step> {
     let left = facts.checkpointed();
     match facts.books {
+        Some(Books::Left) if facts.has_returned && !facts.is_clear => Some(Step::NvmlClear(left)),
         Some(Books::Left) => None,
         _ if facts.is_unattached() => Some(Step::LedgerLeave(left)),
         _ if left.is_empty() => None,

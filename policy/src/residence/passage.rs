@@ -125,6 +125,14 @@ impl Passage {
         }
     }
 
+    /// Another program restored a process of an away job: it is taken in where there is room, else sent away again.
+    #[must_use]
+    pub fn restored_behind(mark: &Mark, devices: &[DeviceUuid], processes: &[Process], patience: Patience) -> Self {
+        let mut passage = Self::recover(mark, devices, processes, patience);
+        passage.facts.note_returned();
+        passage
+    }
+
     fn new(plan: Plan, mark: &Mark, facts: Facts, goal: Goal, patience: Patience) -> Self {
         Self {
             plan,

@@ -71,6 +71,7 @@ impl StateDriver {
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             self.publish(now, kind, Some(job), None, text.clone());
         }
+        self.note_restored(job, way.purpose, (kind, &text), outcome, now);
         match kind {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
@@ -129,6 +130,14 @@ impl StateDriver {
         self.step(now, Event::Returned { job, end });
     }
 
+    /// What became of a job that another program restored is noted with the jobs of its devices.
+    fn note_restored(&mut self, job: JobId, purpose: Purpose, said: (&str, &str), outcome: Outcome, now: Now) {
+        if matches!(purpose, Purpose::RestoredBehind(_)) && !said.0.is_empty() {
+            let (text, is_here) = (said.1.to_owned(), outcome == Outcome::Here);
+            self.step(now, Event::RestoredBehind { job, text, is_here });
+        }
+    }
+
     /// What a way came to: the kind of the event, empty for none, and the words.
     fn said_of(
         &self,
@@ -178,6 +187,18 @@ impl StateDriver {
                 "migrate-failed",
                 format!("{job} is suspended: {why}; to bring it back: partage resume {job}"),
             ),
+            (Purpose::RestoredBehind(pid), Outcome::Here) => (
+                "restored-behind",
+                format!("{job} runs again: another program restored pid {pid} of it, and there is room for it"),
+            ),
+            (Purpose::RestoredBehind(pid), Outcome::Away) => {
+                let has_left = way.took.iter().any(|(stage, _)| *stage == Stage::Checkpoint);
+                // Else NVML was late.
+                let kind = if has_left { "restored-behind" } else { "" };
+                let why = way.why.as_deref().unwrap_or(why);
+                let text = format!("{job} was sent away again: another program restored pid {pid} of it, and {why}");
+                (kind, text)
+            }
             (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
             (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => {
                 ("job-resumed", format!("{job} runs again, {took}"))

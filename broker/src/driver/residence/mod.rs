@@ -18,6 +18,7 @@
 //! record on disk. One step of one job is under way at a time, and nothing here waits.
 
 mod answers;
+mod behind;
 mod code;
 mod commands;
 mod device_map;

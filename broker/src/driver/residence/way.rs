@@ -41,6 +41,8 @@ pub struct Ways {
     pub(super) expecting: BTreeMap<JobId, Expecting>,
     /// Until when each of those processes has to, in this broker's time.
     pub(super) restores: BTreeMap<JobId, u64>,
+    /// When a job that is away and that NVML shows may be asked about again.
+    pub(super) behind: BTreeMap<JobId, u64>,
     /// When each job is to be saved next that is saved again and again.
     pub(super) periodic: Periodic,
 }
@@ -81,6 +83,8 @@ pub(super) enum Purpose {
     Resume,
     Save,
     Move(Exchange),
+    /// Another program restored this process of a job that is away.
+    RestoredBehind(u32),
     /// Nobody asked: it goes on with what a job's record says.
     Recover(Residence),
 }
@@ -327,5 +331,6 @@ impl Ways {
         self.to_come.remove(&job);
         self.expecting.remove(&job);
         self.said.remove(&job);
+        self.behind.remove(&job);
     }
 }
