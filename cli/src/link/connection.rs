@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,6 +22,7 @@ use partage_protocol::message::MAX_PACKET;
 use crate::failure::{Failure, Kind};
 use crate::launch::place::{SYSTEM_DIR, foreign_root};
 use crate::link::silence;
+use crate::show::report::write_err;
 
 /// Why a conversation did not go on.
 #[derive(Debug)]
@@ -75,6 +77,9 @@ impl ConnectionError {
         }
     }
 }
+
+/// This command explained a silence: once is enough, however often it connects.
+static HAS_EXPLAINED: AtomicBool = AtomicBool::new(false);
 
 /// A connection to a broker.
 pub struct Connection {
@@ -167,8 +172,19 @@ impl Connection {
     }
 
     fn wait(&self, deadline: Option<Instant>) -> Result<(), ConnectionError> {
+        let began = Instant::now();
+        // An answer that needs no waiting is due within that time; others may take as long as they take.
+        let is_due_soon = deadline.is_some_and(|deadline| deadline <= began + silence::PATIENCE);
         loop {
-            let timeout = match deadline {
+            let silent = began.elapsed();
+            let has_word = !HAS_EXPLAINED.load(Ordering::Relaxed) && silent >= silence::WORDLESS;
+            if has_word && let Some(text) = silence::waiting(self.pid, is_due_soon && silent >= silence::LATE) {
+                HAS_EXPLAINED.store(true, Ordering::Relaxed);
+                write_err(&format!("partage: {text}\n"));
+            }
+            let word_at = (!HAS_EXPLAINED.load(Ordering::Relaxed)).then(|| Instant::now() + silence::WORDLESS);
+            let until = deadline.into_iter().chain(word_at).min();
+            let timeout = match until {
                 None => PollTimeout::NONE,
                 Some(deadline) => {
                     // One millisecond more: rounding down would spin during the last one.

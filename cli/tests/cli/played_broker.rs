@@ -151,6 +151,7 @@ pub fn job(name: &str) -> JobView {
         ended_ns: None,
         terms: TermsView::default(),
         end_reason: None,
+        is_over_time: false,
         exit_code: None,
         unlimited: 0,
         container: None,

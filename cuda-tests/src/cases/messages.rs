@@ -48,6 +48,13 @@ fn stopped_broker(rig: &Rig) {
         let (_, errors) = text(&output);
         assert_eq!(output.status.code(), Some(code), "{errors}");
         assert!(errors.contains(&named), "{errors}");
+        // Long before it gives up, once.
+        let early =
+            format!("partage: waiting for the broker (pid {pid}), which is stopped; continue it: kill -CONT {pid}\n");
+        assert!(
+            errors.starts_with(&early) && errors.matches(&early).count() == 1,
+            "{errors}"
+        );
     }
     assert!(rig.output(rig.partage(&["ps"])).status.success(), "it goes on");
 }
