@@ -133,7 +133,14 @@ impl Column {
             Self::Pid => job.pid.to_string(),
             Self::Clients => job.clients.len().to_string(),
             Self::Denied => summary::total(&job.denied).to_string(),
-            Self::Exit => job.exit_code.map_or("-".to_owned(), |code| code.to_string()),
+            Self::Exit => {
+                let code = job.exit_code.map_or("-".to_owned(), |code| code.to_string());
+                if job.is_over_time {
+                    format!("{code} time limit")
+                } else {
+                    code
+                }
+            }
             Self::Started => match job.state.as_str() {
                 "waiting" => "-".to_owned(),
                 _ => ago(now_ns.saturating_sub(job.started_ns)),
