@@ -23,8 +23,8 @@ pub use denial::{Denial, Held, Reason, Unfreed};
 pub(crate) use denial::{Short, both};
 #[cfg(test)]
 pub(crate) use facts::Facts;
+pub use facts::STRICT_NS;
 pub(crate) use facts::{End, Job};
-pub use facts::{STRICT_NS, TIME_WARNING_NS};
 pub(crate) use fair::{Claimant, next_of};
 pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};

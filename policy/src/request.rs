@@ -100,8 +100,7 @@ impl RunSpec {
         let process_mem = amount("--process-mem", &request.process_mem, parse_amount)?;
         let process_mem = process_mem.map(|mem| Written(request).said("--process-mem", &mem.to_string(), Some(mem)));
         let aliases = if mem.is_none() && mem_request.is_none() {
-            let is_on = |family| config.is_on(family);
-            asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
+            asked(&request.aliases, |family| config.is_on(family)).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
         } else {
             None
         };
@@ -116,8 +115,9 @@ impl RunSpec {
         let judge = Judge::new(&config.rules, config.max_class, &facts, preset.as_deref()).map_err(not_allowed)?;
         if gpu != GpuChoice::All {
             // How many `all` are is known where it is placed.
-            let count = gpu.count(0);
-            judge.gpus(count, &format!("--gpu {gpu_text}")).map_err(not_allowed)?;
+            judge
+                .gpus(gpu.count(0), &format!("--gpu {gpu_text}"))
+                .map_err(not_allowed)?;
         }
         Ok(Self {
             mem: mem.map(|said| said.map(Some)),

@@ -42,7 +42,8 @@ impl Summary {
         self.denied > 0 || self.unlimited > 0 || self.peaks.iter().any(|(_, peak, _)| *peak > 0)
     }
 
-    /// `ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`, `ended 143 after 2h by its time limit, …`; with several devices each peak has its device's name.
+    /// `ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`, `ended 143 after 2h by its time limit, …`; with several
+    /// devices each peak has its device's name.
     #[must_use]
     pub fn sentence(&self) -> String {
         let code = self.exit_code.map_or(String::new(), |code| format!(" {code}"));

@@ -192,6 +192,7 @@ fn why_is_sentences() {
             limit_bytes: 8 << 30,
             used_bytes: 6 << 30,
             reason: "card full".to_owned(),
+            unfreed: None,
             holders: vec![Holder {
                 who: "j41 (alice/eval)".to_owned(),
                 gpu: 0,

@@ -7,6 +7,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
+use super::time_limit::time_warning_at;
 use crate::caller::{Process, Ticket};
 use crate::client::Presence;
 use crate::command::{Action, Signal};
@@ -115,7 +116,7 @@ impl Policy {
                 continue;
             }
             due.extend(job.time_limit_at_ns);
-            due.extend(job.time_warning_at_ns);
+            due.extend(time_warning_at(job));
             let stopping = job.stopping.iter().filter(|stop| !stop.is_killed);
             due.extend(stopping.map(|stop| stop.kill_at_ns));
             if job.record.is_strict {

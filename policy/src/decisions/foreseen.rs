@@ -59,7 +59,7 @@ impl Policy {
         };
         let count = match &spec.gpu {
             GpuChoice::Auto(count) => *count,
-            GpuChoice::Named(_) => wishes.len(),
+            GpuChoice::All | GpuChoice::Named(_) => wishes.len(),
         };
         let limit = |device: DeviceUuid, slot: u32| {
             let device = self.devices.get(&device)?;

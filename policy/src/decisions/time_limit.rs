@@ -15,11 +15,20 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::command::{Action, Signal};
-use crate::job::{JobRecord, TIME_WARNING_NS};
+use crate::job::{Job, JobRecord};
 use crate::residence::Residence;
 
 /// Time between the two signals.
 pub const TIME_LIMIT_GRACE_NS: u64 = 10 * SECOND_NS;
+
+/// How long before the end its user is told of it.
+const TIME_WARNING_NS: u64 = 60 * SECOND_NS;
+
+/// When a job's user is told that its time limit is near; none without one, and once that was said.
+pub(crate) fn time_warning_at(job: &Job) -> Option<u64> {
+    let at_ns = job.time_limit_at_ns.filter(|_| !job.is_time_warned)?;
+    Some(at_ns.saturating_sub(TIME_WARNING_NS))
+}
 
 /// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the
 /// job is not here.
@@ -38,10 +47,10 @@ impl Policy {
         let Some(at_ns) = job.time_limit_at_ns.filter(|at| *at > now_ns) else {
             return;
         };
-        if job.time_warning_at_ns.is_none_or(|warning| now_ns < warning) {
+        if time_warning_at(job).is_none_or(|warning| now_ns < warning) {
             return;
         }
-        job.forget_time_warning();
+        job.set_time_warned();
         let limit_ns = job.record.terms.time_limit_ns.unwrap_or(0);
         if limit_ns <= 2 * TIME_WARNING_NS {
             return;

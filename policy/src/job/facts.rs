@@ -23,9 +23,6 @@ use crate::terms::Terms;
 /// promises 2 s, and a measurement comes every second at the latest.
 pub const STRICT_NS: u64 = SECOND_NS / 2;
 
-/// How long before its time limit is over a job's user is told.
-pub const TIME_WARNING_NS: u64 = 60 * SECOND_NS;
-
 /// A stop in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stopping {
@@ -73,8 +70,8 @@ pub(crate) struct Facts {
     pub stopping: Option<Stopping>,
     /// When its time limit is over; none without one, and once it was acted on.
     pub time_limit_at_ns: Option<u64>,
-    /// When its user is told that the limit is near; none once that was said.
-    pub time_warning_at_ns: Option<u64>,
+    /// Its user was told that the limit is near.
+    pub is_time_warned: bool,
     /// Its time limit ends it, or did.
     pub is_over_time: bool,
     pub denied: DeniedView,
@@ -112,7 +109,7 @@ impl Job {
             exit_code: None,
             stopping: None,
             time_limit_at_ns: None,
-            time_warning_at_ns: None,
+            is_time_warned: false,
             is_over_time: false,
             denied: DeniedView::default(),
             notes: Vec::new(),
@@ -127,7 +124,7 @@ impl Job {
         let mut job = Self::new(record, Life::running());
         job.0.is_adopted = true;
         job.0.slots = slots;
-        job.set_time_limit_at(time_limit_at_ns);
+        job.0.time_limit_at_ns = time_limit_at_ns;
         job
     }
 
@@ -189,8 +186,7 @@ impl Job {
     ) -> Option<(Box<Queued>, u64)> {
         let job = &mut self.0;
         let queued = job.life.admit()?;
-        let time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
-        (job.time_limit_at_ns, job.time_warning_at_ns) = (time_limit_at_ns, warning_at(time_limit_at_ns));
+        job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
         let asked_unix_ns = job.record.begin(places, unix_ns);
         job.slots = slots;
         Some((queued, asked_unix_ns))
@@ -342,12 +338,12 @@ impl Job {
 
     /// When its time limit is over; none without one, or once it was acted on.
     pub(crate) fn set_time_limit_at(&mut self, at_ns: Option<u64>) {
-        (self.0.time_limit_at_ns, self.0.time_warning_at_ns) = (at_ns, warning_at(at_ns));
+        (self.0.time_limit_at_ns, self.0.is_time_warned) = (at_ns, false);
     }
 
     /// Its user was told that the limit is near.
-    pub(crate) fn forget_time_warning(&mut self) {
-        self.0.time_warning_at_ns = None;
+    pub(crate) fn set_time_warned(&mut self) {
+        self.0.is_time_warned = true;
     }
 
     /// Its time limit ends it.
@@ -498,9 +494,4 @@ impl Job {
     pub(crate) fn facts_mut(&mut self) -> &mut Facts {
         &mut self.0
     }
-}
-
-/// When to warn of a time limit that is over at that instant.
-fn warning_at(limit_at_ns: Option<u64>) -> Option<u64> {
-    Some(limit_at_ns?.saturating_sub(TIME_WARNING_NS))
 }

@@ -79,12 +79,17 @@ impl Policy {
 
     /// The limits of one process of a job.
     pub(crate) fn process_numbers(&self, id: JobId, process: Process) -> EventNumbers {
-        let mut numbers = self.job_numbers(id);
+        let numbers = self.job_numbers(id);
         let places = self.jobs().get(&id).map(|job| &job.record.devices);
-        for (device, place) in numbers.devices.iter_mut().zip(places.into_iter().flatten()) {
-            device.limit_bytes = place.process_limit(process);
+        let devices = numbers.devices.into_iter().zip(places.into_iter().flatten());
+        let devices = devices.map(|(device, place)| EventDevice {
+            limit_bytes: place.process_limit(process),
+            ..device
+        });
+        EventNumbers {
+            devices: devices.collect(),
+            ..numbers
         }
-        numbers
     }
 
     /// What a job has: on each of its GPUs, and of their time.

@@ -115,7 +115,8 @@ pub fn users_folders() -> Option<String> {
     found.sort();
     (!found.is_empty()).then(|| {
         format!(
-            "users' own folders stay: {}. Programs that still run load the library from there; once none does: rm -r {0}",
+            "users' own folders stay: {}. Programs that still run load the library from there; once none does: \
+             rm -r {0}",
             found.join(" ")
         )
     })
