@@ -70,6 +70,10 @@ fn translate(names: &Names, own: Option<&[u8]>) -> List {
             }
         }
     }
+    if list.is_empty() && names.are_of_machine() {
+        // None of the machine's is the job's: it may have been meant of the job's all the same, as in a container.
+        return translate(&names.in_job(), own);
+    }
     if list.is_empty() {
         // The documented way to say "none".
         list.push("-1");

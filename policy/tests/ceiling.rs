@@ -76,6 +76,7 @@ fn what_root_registered_is_a_ceiling_for_its_owner_and_not_for_administrators() 
             _ => {
                 let records = host.records();
                 host.restart(records);
+                host.measure();
             }
         }
         for (key, less, most, more) in NUMBERS {

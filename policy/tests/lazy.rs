@@ -58,6 +58,7 @@ fn requests_with_one_token_are_one_job() {
 fn foreseen(host: &mut Host, amount: &str, digit: &str) -> Vec<(u32, u64)> {
     let request = RunRequest {
         dry_run: true,
+        name: None,
         ..lazy(amount, digit)
     };
     let (ticket, _) = host.run(1, request);
@@ -92,6 +93,7 @@ fn a_look_promises_nothing_and_shows_what_the_job_would_have() {
         1,
         RunRequest {
             dry_run: true,
+            name: None,
             ..lazy("40GiB", "c")
         },
     );

@@ -170,6 +170,7 @@ mod tests {
                     limit: 8,
                     used: 9,
                     reason: Reason::CardFull,
+                    unfreed: None,
                     rule: None,
                     holders: vec![Held {
                         who: "j1".into(),

@@ -68,6 +68,11 @@ impl Names {
         (names.count > 0).then_some(names)
     }
 
+    /// The same, called by their places among the job's.
+    pub fn in_job(&self) -> Self {
+        Self { numbers: None, ..*self }
+    }
+
     /// Does the program's variable count the machine's devices, of which the job has some?
     pub fn are_of_machine(&self) -> bool {
         self.numbers.is_some()
