@@ -64,6 +64,11 @@ impl Meter {
         self.counts
     }
 
+    /// What retired since the last sample is no measure: it is charged as it was sampled.
+    pub fn begin_anew(&mut self) {
+        self.exact = None;
+    }
+
     /// Takes over a sample. `is_busy`: work of the client has not retired.
     pub fn sample(&mut self, is_busy: bool) {
         self.counted = core::mem::replace(&mut self.counts, is_busy);

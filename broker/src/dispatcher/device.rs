@@ -29,7 +29,7 @@ pub struct DeviceState {
     pub busy: usize,
     /// The scheduler knows that what it sees is a measure.
     pub is_measured: bool,
-    /// How many times its clients were told to leave marks.
+    /// How many times its clients were told to leave marks, or nobody read them for long.
     pub stretch: u32,
 }
 

@@ -420,7 +420,21 @@ impl<K: Kernel> Dispatcher<K> {
                 seen.extend(slot.observe(*id, &client.pages, company, now, is_stopped));
             }
         }
+        let kernel_ns = kernel.now_ns();
         self.state(device).busy = busy;
+        // The process may have been stopped after `now` was read: what was seen then is of later.
+        let seen_ns = kernel_ns.max(now);
+        let now = if self.scheduler.is_late(device, seen_ns) {
+            seen_ns
+        } else {
+            now
+        };
+        if self.scheduler.is_late(device, now) {
+            // What NVML shows of that time is held against nobody either.
+            let state = self.state(device);
+            state.stretch = state.stretch.wrapping_add(1);
+            state.begin_sample(now);
+        }
         self.step(now, Event::Observe { device, seen: &seen });
         self.find_unshared(device, &seen);
         let cost = self.kernel.spent_ns().saturating_sub(begun);

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use nix::sys::time::TimeValLike;
 
+use crate::clock;
 use crate::host::tasks;
 
 /// The kernel, or a test's.
@@ -17,6 +18,8 @@ pub trait Kernel {
     fn is_stopped(&self, pid: u32) -> bool;
     /// Processor time of this thread so far, in nanoseconds.
     fn spent_ns(&self) -> u64;
+    /// The monotonic time.
+    fn now_ns(&self) -> u64;
 }
 
 /// The kernel itself.
@@ -74,6 +77,10 @@ impl Kernel for Linux {
         // The name before it may hold anything but is followed by the last closing bracket.
         let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, Some('T' | 't'))
+    }
+
+    fn now_ns(&self) -> u64 {
+        clock::now().ns
     }
 
     fn spent_ns(&self) -> u64 {

@@ -185,7 +185,6 @@ fn why_is_sentences() {
             "GPU 0: limit 8 GiB by --mem 8GiB, all of it promised (8 GiB)".to_owned(),
         ],
         denials: vec![DenialView {
-            unfreed: None,
             time_ns: 1_795_213_560_000_000_000,
             gpu: 0,
             pid: 4121,

@@ -66,6 +66,9 @@ pub struct Config {
     pub watch_idle_ns: u64,
     /// Interval for a job alone: only to show what it got.
     pub watch_alone_ns: u64,
+    /// An observation that comes later than its time by more than this speaks for no more: gates stood as they were, or
+    /// open, because nobody was there to close them.
+    pub late_ns: u64,
 }
 
 impl Default for Config {
@@ -98,6 +101,7 @@ impl Default for Config {
             watch_light_ns: MS,
             watch_idle_ns: 5 * MS,
             watch_alone_ns: 500 * MS,
+            late_ns: 250 * MS,
         }
     }
 }

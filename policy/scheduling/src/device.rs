@@ -166,6 +166,16 @@ impl Device {
         }
     }
 
+    /// Nobody kept the time since the last observation. What was used in it is charged as the samples at both its ends
+    /// say, as if it had been no longer than [`Config::late_ns`]: nobody stands still for what no gate kept him from.
+    pub fn begin_anew(&mut self, now: u64, config: &Config) {
+        self.observed_ns = Some(now.saturating_sub(config.late_ns));
+        self.still_since_ns = None;
+        for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
+            seat.meter.begin_anew();
+        }
+    }
+
     /// Books an observation: charges, duties, who wants and who does not. The gangs are those that are kept from here
     /// by other devices, too.
     pub fn account(&mut self, seen: &[Observation], gangs: &[JobId], config: &Config, now: u64) {

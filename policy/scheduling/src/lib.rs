@@ -41,7 +41,9 @@
 //! at each end of the interval, and what it is charged differs from what it used by what has not retired yet, where the
 //! device time of retired work is known; otherwise by half an observation interval for each hand-over (Turns), or by
 //! what samples of overlapping work can tell (Overlap, see `charge`). A job's cap is exceeded in no period by more than
-//! depth + one unit + one observation interval, and what was exceeded is paid by the next periods. Nothing waits for
+//! depth + one unit + one observation interval, and what was exceeded is paid by the next periods. An observation that
+//! comes late by more than a quarter of a second is the exception: gates stood open because nobody was there to close
+//! them, so it is charged as if that quarter had been all, whoever's gates they were. Nothing waits for
 //! ever: a drain ends after its timeout, a job of a lower class gets the floor, a gang that is torn goes on for a
 //! moment, a bound on the work in flight that keeps that work from ending is lifted.
 #![forbid(unsafe_code)]

@@ -63,6 +63,9 @@ impl Scheduler {
             Event::ClientLeft { client } => self.leave(client, out),
             Event::Observe { device, seen } => {
                 let gangs: Vec<JobId> = self.gangs.keys().copied().collect();
+                if self.is_late(device, now) {
+                    self.device(device).begin_anew(now, &config);
+                }
                 self.device(device).account(seen, &gangs, &config, now);
                 self.settle(device, out);
             }

@@ -102,6 +102,13 @@ impl Scheduler {
         }
     }
 
+    /// Does an observation of the device that comes now come so late that nobody kept its time since the one before?
+    pub fn is_late(&self, device: DeviceKey, now: u64) -> bool {
+        let seen_ns = self.devices.get(&device).and_then(|device| device.observed_ns);
+        let due_ns = seen_ns.and_then(|seen_ns| Some(seen_ns.saturating_add(self.wants_observation(device)?)));
+        due_ns.is_some_and(|due_ns| now > due_ns.saturating_add(self.config.late_ns))
+    }
+
     /// Is an observation of the device worth that its clients mark their work? Not for a job that is alone on it
     /// without a cap: nobody's share depends on what it uses, and a launch costs it no more than the gate.
     pub fn wants_marks(&self, device: DeviceKey) -> bool {

@@ -3,15 +3,9 @@
 //!
 //! A process that has ended holds what its ledger says until a look at its devices, begun after its end, does not show
 //! it any more. Whoever waited for that end asks at once: it is to get the memory, and no denial. So a question that
-<<<<<<< ours
-//! would have room without those who end waits ([`undecided`](super::undecided)), and a `run` that does not wait for
-//! room waits for as long before it fails. Who has not gone [`GIVEN_UP_NS`] after its end (stuck in the driver) is
-//! waited for no more: the denial names it.
-=======
 //! would have room without those who end waits ([`undecided`](super::undecided)), and a `run` with `--on-full fail`
 //! waits for as long before it fails. Who has not gone [`GIVEN_UP_NS`] after its end (stuck in the driver) is waited
 //! for no more: the denial names it.
->>>>>>> theirs
 
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 

@@ -43,6 +43,8 @@ pub struct Inner {
     /// What each question for the time spent adds to it.
     pub cost_ns: Cell<u64>,
     pub spent_ns: Cell<u64>,
+    /// The time after a sample, where it is later than what was said before.
+    pub now_ns: Cell<u64>,
 }
 
 impl Kernel for Bench {
@@ -58,6 +60,9 @@ impl Kernel for Bench {
     fn is_stopped(&self, pid: u32) -> bool {
         self.0.asked.set(self.0.asked.get() + 1);
         self.0.stopped.borrow().contains(&pid)
+    }
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns.get()
     }
     fn spent_ns(&self) -> u64 {
         self.0.spent_ns.set(self.0.spent_ns.get() + self.0.cost_ns.get());

@@ -98,6 +98,49 @@ fn the_kernel_is_asked_about_a_client_only_when_nothing_of_it_moves() {
     );
 }
 
+/// A job alone under a cap of a tenth has work whenever its gate is open, and is sampled. Answers whether that is
+/// open.
+fn sample(dispatcher: &mut Dispatcher<Bench>, pages: &PagePair, now: u64) -> bool {
+    show_busy(pages, false);
+    show_busy(pages, is_open(pages));
+    dispatcher.run_once(now);
+    is_open(pages)
+}
+
+#[test]
+fn a_broker_that_was_stopped_charges_a_quarter_of_a_second() {
+    let bench = Bench::default();
+    let mut dispatcher = Dispatcher::new(bench.clone());
+    let capped = Terms {
+        cap_ppm: Some(100_000),
+        ..Terms::default()
+    };
+    terms(&mut dispatcher, 0, 1, capped);
+    let pages = join(&mut dispatcher, 0, 1, 1);
+    let mut now = 0;
+    while !sample(&mut dispatcher, &pages, now) || now < 1_000 * MS {
+        now += MS / 10;
+    }
+    let stretch = dispatcher.view(now)[0].stretch;
+    now += 6_000 * MS;
+    let stopped_until = now;
+    while !sample(&mut dispatcher, &pages, now) || now < stopped_until + 2 * MS {
+        now += MS / 10;
+    }
+    let stood = (now - stopped_until) / MS;
+    assert!(stood <= 2_700, "{stood} ms");
+    assert_eq!(
+        dispatcher.view(now)[0].stretch,
+        stretch + 1,
+        "nor does NVML's figure count"
+    );
+    // Stopped after the clock was read: what the sample sees is of later.
+    now += MS / 10;
+    bench.0.now_ns.set(now + 6_000 * MS);
+    sample(&mut dispatcher, &pages, now);
+    assert_eq!(dispatcher.view(now)[0].stretch, stretch + 2);
+}
+
 #[test]
 fn who_is_stopped_at_the_gate_holds_up_nobody() {
     let bench = Bench::default();
