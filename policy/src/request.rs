@@ -85,11 +85,9 @@ impl RunSpec {
     /// What is wrong with it, code `Invalid`; or what the rules do not allow, code `NotAllowed`.
     pub fn from_request(request: &RunRequest, facts: Facts, config: &Config) -> Result<Self, ErrorView> {
         type Parse = fn(&str) -> Result<Amount, SizeError>;
-        let amount = |flag: &str, text: &Option<String>, parse: Parse| match text {
-            None => Ok(None),
-            Some(text) => parse(text)
-                .map(Some)
-                .map_err(|why| invalid(format!("{flag}: {why}"), None)),
+        let amount = |flag: &str, text: &Option<String>, parse: Parse| {
+            let parsed = text.as_deref().map(parse).transpose();
+            parsed.map_err(|why| invalid(format!("{flag}: {why}"), None))
         };
         check_length(request)?;
         let mem = amount("--mem", &request.mem, parse_amount)?;

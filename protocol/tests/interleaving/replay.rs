@@ -219,6 +219,7 @@ pub fn code(answer: AskAnswer) -> u64 {
         AskAnswer::Denied(Denial::NoBroker) => 4,
         AskAnswer::Denied(Denial::Invalid) => 5,
         AskAnswer::Denied(Denial::ProcessLimit) => 6,
+        AskAnswer::Denied(Denial::Unfreed(pid)) => 7 | u64::from(pid) << 8,
     }
 }
 
@@ -230,6 +231,7 @@ fn decode(code: u64) -> AskAnswer {
         3 => AskAnswer::Denied(Denial::CardFull),
         4 => AskAnswer::Denied(Denial::NoBroker),
         6 => AskAnswer::Denied(Denial::ProcessLimit),
+        code if code & 0xff == 7 => AskAnswer::Denied(Denial::Unfreed((code >> 8) as u32)),
         _ => AskAnswer::Denied(Denial::Invalid),
     }
 }
