@@ -245,12 +245,13 @@ fn no_size(rig: &Rig) {
     fault(rig, "code:cuDeviceTotalMem_v2:*:999");
     let (code, said) = no(rig, &["run", "-m", "1GiB", "--", "true"]);
     assert_eq!(code, Some(125), "{said}");
-    let why = "NVML has no memory figures of GPU 0, and the driver does not tell its size: the driver answered 999";
+    let why = "NVML has no memory figures of GPU 0, and the driver does not tell its size: the driver answered \
+               CUDA_ERROR_UNKNOWN (999)";
     assert!(said.contains(why), "{said}");
     assert!(
         ok(rig, &["status"])
             .replace('\n', " ")
-            .contains("the driver answered 999")
+            .contains("CUDA_ERROR_UNKNOWN (999)")
     );
 }
 
