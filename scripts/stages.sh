@@ -45,8 +45,8 @@ root_tools() {
       missing+=("${pair%%:*}") packages+=("${pair##*:}")
     fi
   done
-  # Debian ships venv apart from python3.
-  if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
+  # Debian ships venv apart from python3: it lacks where python3 does.
+  if ! python3 -c 'import ensurepip' 2>/dev/null; then
     missing+=("python3 -m venv") packages+=(python3-venv)
   fi
   [ ${#missing[@]} -eq 0 ] && return 0
@@ -81,7 +81,8 @@ rust_is_here() {
 python_tools() {
   local list stamp
   mkdir -p "$TOOLS"
-  [ -x "$PYTHON" ] || python3 -m venv "$TOOLS/venv"
+  # One that was begun without what it needs has no pip.
+  "$PYTHON" -m pip --version >/dev/null 2>&1 || python3 -m venv --clear "$TOOLS/venv"
   for list in requirements "$@"; do
     stamp=$TOOLS/$list.done
     cmp -s "scripts/$list.txt" "$stamp" && continue
