@@ -82,7 +82,7 @@ python_tools() {
   local list stamp
   mkdir -p "$TOOLS"
   # One that was begun without what it needs has no pip.
-  "$PYTHON" -m pip --version >/dev/null 2>&1 || python3 -m venv --clear "$TOOLS/venv"
+  "$PYTHON" -m pip --version >/dev/null 2>&1 || { rm -f "$TOOLS"/*.done; python3 -m venv --clear "$TOOLS/venv"; }
   for list in requirements "$@"; do
     stamp=$TOOLS/$list.done
     cmp -s "scripts/$list.txt" "$stamp" && continue
