@@ -147,6 +147,7 @@ impl Slot {
             is_waiting,
             is_entering: self.is_entering,
             is_busy: self.is_busy,
+            is_pending: !self.is_busy && page.is_pending(),
             device_time: self.time.update(page, is_exclusive, now),
             retired,
             unit_ns: page.unit_ns.load(Ordering::Relaxed),

@@ -294,6 +294,10 @@ impl Device {
             seat.meter.sample(seat.seen.is_busy);
             crowd.after += u32::from(seat.meter.counts());
         }
+        let is_idle = !self.is_unmanaged && !seats(&self.members).any(|seat| seat.seen.is_busy);
+        for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
+            seat.find_elsewhere(is_idle);
+        }
         (crowd, crowd.after > 0)
     }
 

@@ -53,6 +53,9 @@ pub struct Observation {
     pub is_entering: bool,
     /// Submitted compute work has not retired.
     pub is_busy: bool,
+    /// Submitted work has not begun, and none has that has not retired: it waits for the device, or in its stream for a
+    /// host function, a copy, another stream.
+    pub is_pending: bool,
     /// What its retired work took.
     pub device_time: DeviceTime,
     /// Changes whenever work retires.
@@ -71,6 +74,7 @@ impl Observation {
             is_waiting: false,
             is_entering: false,
             is_busy: false,
+            is_pending: false,
             device_time: DeviceTime::UNKNOWN,
             retired: 0,
             unit_ns: 0,

@@ -58,6 +58,8 @@ pub(crate) struct ClientOnDevice {
     pub is_shallow: bool,
     /// `NotDraining` was said.
     pub is_stuck: bool,
+    /// Its work does not begin although nobody had work on the device: it waits for something else than the device.
+    pub is_elsewhere: bool,
 }
 
 impl ClientOnDevice {
@@ -77,12 +79,22 @@ impl ClientOnDevice {
             is_still: false,
             is_shallow: false,
             is_stuck: false,
+            is_elsewhere: false,
         }
     }
 
-    /// Whether the client has work on the device or a thread that wants to bring some and can.
+    /// Whether the client has work on the device or a thread that wants to bring some and can. A thread that stands
+    /// before an open gate stands there for what its client has in flight: if that waits for a host function, no device
+    /// is of use to it.
     pub fn wants(&self) -> bool {
-        self.seen.is_busy || (!self.seen.is_stopped && (self.seen.is_waiting || self.seen.is_entering))
+        let is_waiting = self.seen.is_waiting && !(self.is_elsewhere && self.gate != Gate::Closed);
+        self.seen.is_busy || (!self.seen.is_stopped && (is_waiting || self.seen.is_entering))
+    }
+
+    /// Takes note whether its work waits for something else than the device. Seen once on a device that had nothing to
+    /// do, that holds until its work begins: beside others a context also waits for its slice.
+    pub fn find_elsewhere(&mut self, is_device_idle: bool) {
+        self.is_elsewhere = self.seen.is_pending && !self.retires && (is_device_idle || self.is_elsewhere);
     }
 
     /// Books what it is charged. `is_still`: nothing on the device has retired for longer than it could take.

@@ -247,12 +247,8 @@ impl Mirror {
             Act::Observe(device, bits, after) => {
                 self.now += after;
                 let device = DeviceKey(*device);
-                let here: Vec<ClientId> = self
-                    .jobs
-                    .keys()
-                    .filter(|(at, _)| *at == device)
-                    .map(|(_, client)| *client)
-                    .collect();
+                let here = self.jobs.keys().filter(|(at, _)| *at == device);
+                let here: Vec<ClientId> = here.map(|(_, client)| *client).collect();
                 for client in here {
                     let bits = bits[client.0 as usize];
                     let before = self.seen.get(&client).copied().unwrap_or(Observation::idle(client));
@@ -261,6 +257,7 @@ impl Mirror {
                         is_waiting: bits & 1 != 0,
                         is_entering: bits & 2 != 0,
                         is_busy: bits & 4 != 0,
+                        is_pending: bits & 5 == 1,
                         is_stopped: bits & 0x38 == 0x38,
                         retired: before.retired + u64::from(bits & 0x40 != 0),
                         device_time: DeviceTime {

@@ -230,6 +230,11 @@ impl Lane {
         self.begun.load(Ordering::Acquire) > ended
     }
 
+    /// Is there a batch that has not begun?
+    fn is_pending(&self) -> bool {
+        !self.has_begun() && self.submitted.load(Ordering::Acquire) != self.ended.load(Ordering::Acquire)
+    }
+
     /// Is there work that is not known to have ended, whether it has begun or not?
     pub fn is_in_flight(&self) -> bool {
         self.submitted.load(Ordering::Acquire) != self.ended.load(Ordering::Acquire)
@@ -394,6 +399,11 @@ impl TimePage {
             let done = (ahead < KEPT as u64).then_some(done);
             Progress { done, is_running }
         })
+    }
+
+    /// Is there a batch that has not begun, and none that has and did not end?
+    pub fn is_pending(&self) -> bool {
+        self.running() == 0 && self.used().any(Lane::is_pending)
     }
 
     /// In how many lanes work has begun that has not ended.

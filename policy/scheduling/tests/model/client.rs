@@ -121,6 +121,7 @@ impl Client {
             is_waiting: matches!(self.state, State::AtGate | State::AtDepth),
             is_entering: self.state == State::Entering,
             is_busy,
+            is_pending: false,
             device_time,
             retired: self.retired,
             unit_ns: self.recent.iter().copied().max().unwrap_or(0),
