@@ -10,8 +10,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
 use partage_protocol::gate::{HELD, OPEN, Word, enter_shortly as launch_shortly, leave as launched, name};
 use partage_protocol::hold::{
-    Entered, FENCED, HARD, SOFT, close_hard, close_parked, close_softly, enter, enter_shortly, is_closed, is_parked,
-    leave, look, open,
+    Entered, FENCED, HARD, SOFT, close_hard, close_parked, close_softly, enter, enter_nvml, enter_shortly, is_closed,
+    is_parked, leave, open,
 };
 
 struct LoomWord(AtomicU32);

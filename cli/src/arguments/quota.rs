@@ -11,11 +11,11 @@ checked before it is written, and holds at once: running jobs are judged anew,
 and none is ended. partage events --audit shows who changed what.
 
 A plain key bounds all jobs of SUBJECT together: mem, compute, gpus, jobs; 0
-bars it (mem, gpus, jobs). each-user.mem and so on bound the jobs of each user of
-a group, or of everybody, together. each-job.KEY bounds each job by itself: mem,
+bars it (mem, gpus, jobs). each-user.mem and so on bound the jobs of each user
+of a group, or of everybody, together. each-job.KEY bounds each job alone: mem,
 process-mem, compute, compute-max, weight, priority, gpus, time-limit (of these
-process-mem, priority and time-limit need no prefix). class is for jobs that name
-none. Memory and time are per GPU. docs/configuration.md says what each means.
+process-mem, priority and time-limit need no prefix). class is for jobs that
+name none. Memory and time are per GPU. docs/configuration.md explains each.
 
 Examples:
   sudo partage quota set user:alice mem=24GiB gpus=1

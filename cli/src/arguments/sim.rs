@@ -39,7 +39,7 @@ pub struct Sim {
     /// Hand out PTX to programs that ask NVRTC for machine code
     #[arg(long)]
     pub nvrtc_ptx: bool,
-    /// Let programs reserve more GPU memory than the file system could hold; one that fills it dies of SIGBUS
+    /// Let programs reserve more GPU memory than the disk holds; who fills it dies of SIGBUS
     #[arg(long)]
     pub overcommit: bool,
     /// Let other users' processes in, too: those of a container, for example

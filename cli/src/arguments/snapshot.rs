@@ -89,8 +89,7 @@ pub struct Restore {
     /// Return once the job runs
     #[arg(long)]
     pub detach: bool,
-    /// End the job if its processes are not back after this time, and say which are missing [default: 2m, and 20s for
-    /// each GiB of the snapshot]
+    /// Give up after so long, and name the processes that are missing [default: 2m and 20s a GiB]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub timeout: Option<String>,
     /// Have the job saved again and again, so long after the last save

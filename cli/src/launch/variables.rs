@@ -51,6 +51,7 @@ const OTHERS: &[&str] = &[
 /// The project's own scripts set or read them, and start `partage` with them in the environment.
 const SCRIPTS: &[&str] = &[
     "PARTAGE_CUDA_HEADERS",
+    "PARTAGE_DEMO_PROFILE",
     "PARTAGE_DEMO_STEPS",
     "PARTAGE_LIBRARY_WITH_SYMBOLS",
     "PARTAGE_NVCC",

@@ -173,12 +173,9 @@ impl Connection {
 
     fn wait(&self, deadline: Option<Instant>) -> Result<(), ConnectionError> {
         let began = Instant::now();
-        // An answer that needs no waiting is due within that time; others may take as long as they take.
-        let is_due_soon = deadline.is_some_and(|deadline| deadline <= began + silence::PATIENCE);
         loop {
-            let silent = began.elapsed();
-            let has_word = !HAS_EXPLAINED.load(Ordering::Relaxed) && silent >= silence::WORDLESS;
-            if has_word && let Some(text) = silence::waiting(self.pid, is_due_soon && silent >= silence::LATE) {
+            let has_word = !HAS_EXPLAINED.load(Ordering::Relaxed) && began.elapsed() >= silence::WORDLESS;
+            if has_word && let Some(text) = silence::waiting(self.pid) {
                 HAS_EXPLAINED.store(true, Ordering::Relaxed);
                 write_err(&format!("partage: {text}\n"));
             }

@@ -18,29 +18,19 @@ use crate::launch::place::SYSTEM_DIR;
 /// How long a broker may take for an answer that needs no waiting.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// After so long without an answer a caller is told that the broker is stopped.
+/// After so long without an answer a caller is told that the broker is stopped. Whether a broker that is not stopped is
+/// late, only [`PATIENCE`] says: a machine at its limits takes seconds for anything.
 pub const WORDLESS: Duration = Duration::from_secs(2);
-/// After so long, that it is late: a machine at its limits takes seconds for anything.
-pub const LATE: Duration = Duration::from_secs(5);
 
-/// What a caller is told who waits for this process: that it is stopped, or, where its answer is `overdue`, that there
-/// is none yet. None where the wait is what was asked for.
-pub fn waiting(pid: Option<u32>, is_overdue: bool) -> Option<String> {
+/// What a caller is told who waits for this process, where it is stopped.
+pub fn waiting(pid: Option<u32>) -> Option<String> {
     let pid = pid?;
-    waiting_words(pid, state(pid), is_overdue)
+    waiting_words(pid, state(pid))
 }
 
-fn waiting_words(pid: u32, state: Option<char>, is_overdue: bool) -> Option<String> {
-    match state {
-        Some('T' | 't') => Some(format!(
-            "waiting for the broker (pid {pid}), which is stopped; continue it: kill -CONT {pid}"
-        )),
-        _ if is_overdue => Some(format!(
-            "waiting for the broker (pid {pid}), which has not answered for {} s; see: ps -o stat,wchan,args {pid}",
-            LATE.as_secs()
-        )),
-        _ => None,
-    }
+fn waiting_words(pid: u32, state: Option<char>) -> Option<String> {
+    matches!(state, Some('T' | 't'))
+        .then(|| format!("waiting for the broker (pid {pid}), which is stopped; continue it: kill -CONT {pid}"))
 }
 
 /// The broker at `dir` did not answer in time; `pid` is its process where the connection told.
@@ -185,17 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_explained_where_the_broker_is_stopped_or_late() {
-        let stopped = waiting_words(7, Some('T'), false).expect("whatever was asked");
+    fn a_wait_is_explained_where_the_broker_is_stopped() {
+        let stopped = waiting_words(7, Some('T')).expect("whatever was asked");
         assert!(stopped.contains("(pid 7), which is stopped; continue it: kill -CONT 7"));
-        let late = waiting_words(7, Some('R'), true).expect("no answer yet");
-        assert!(late.contains("(pid 7), which has not answered for 5 s"));
-        assert_eq!(
-            waiting_words(7, Some('S'), false),
-            None,
-            "a run that waits in the queue"
-        );
-        assert_eq!(waiting(None, true), None, "another pid namespace");
+        assert_eq!(waiting_words(7, Some('S')), None, "a run that waits in the queue");
+        assert_eq!(waiting(None), None, "another pid namespace");
     }
 
     #[test]
