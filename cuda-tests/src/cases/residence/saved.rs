@@ -40,6 +40,21 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
+/// Is this a CRIU that Partage takes? Debian's podman brings an older one along, which is in `PATH` then.
+fn is_new_enough(program: &Path) -> bool {
+    let Ok(output) = std::process::Command::new(program).arg("--version").output() else {
+        return false;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said.lines().find_map(|line| line.strip_prefix("Version:"));
+    let mut parts = version
+        .unwrap_or_default()
+        .trim()
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    (parts.next(), parts.next()) >= (Some(4), Some(2))
+}
+
 /// The CRIU to use. `None`, with a note: the case is skipped.
 pub(super) fn criu(rig: &Rig) -> Option<PathBuf> {
     let named = std::env::var_os("PARTAGE_CRIU").map(PathBuf::from);
@@ -52,12 +67,12 @@ pub(super) fn criu(rig: &Rig) -> Option<PathBuf> {
         .into_iter()
         .chain(built)
         .chain(installed)
-        .find(|path| path.is_file());
+        .find(|path| is_new_enough(path));
     // SAFETY: takes nothing.
     let is_root = unsafe { libc::geteuid() } == 0;
     if found.is_none() || !is_root {
         let lack = if is_root {
-            "CRIU (scripts/criu)"
+            "CRIU 4.2 or later (scripts/criu)"
         } else {
             "the right to run CRIU"
         };
