@@ -2,13 +2,13 @@
 """A process for the driver's checkpoint API, and a caller of that API.
 
 usage: gpu_checkpoint.py target MODE BYTES
-       gpu_checkpoint.py call PID OPERATION [UID]
+       gpu_checkpoint.py call PID OPERATION [UID [wholly]]
 
 A target fills device memory, says `up`, and after each line of standard input says whether it is what it was. MODE:
 plain; registered (host memory too); exported, unmapped (a memory handle too); nvml (asks NVML, too); changes (sets
 CUDA_VISIBLE_DEVICES after cuInit); holds (takes all but BYTES, and fills nothing). A call prints the driver's code.
 OPERATION: state, lock, checkpoint, restore, identity (a restore with a map of every device to itself), unlock. With UID
-the caller becomes that user first, and does not execute a program after that.
+the caller becomes that user first, as the broker's helper does: effectively, or wholly; no program is executed after.
 """
 import ctypes
 import os
@@ -58,11 +58,15 @@ def identity():
     return pairs
 
 
-def ask(pid, operation, uid=None):
+# The real and saved user of a helper that its user cannot signal (broker/src/helper/process.rs).
+NOBODYS = 0xFFFFFFF0
+
+
+def ask(pid, operation, uid=None, is_wholly=False):
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        os.setresuid(*((uid, uid, uid) if is_wholly else (NOBODYS, uid, NOBODYS)))
     call("cuInit", 0)
     if operation == "state":
         state = ctypes.c_int()
@@ -135,6 +139,7 @@ def target(mode, total):
 
 
 if sys.argv[1] == "call":
-    ask(int(sys.argv[2]), sys.argv[3], *(int(uid) for uid in sys.argv[4:]))
+    caller = [int(uid) for uid in sys.argv[4:5]]
+    ask(int(sys.argv[2]), sys.argv[3], *caller, is_wholly=sys.argv[5:] == ["wholly"])
 else:
     target(sys.argv[2], int(sys.argv[3]))
