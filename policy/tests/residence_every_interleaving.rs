@@ -267,6 +267,69 @@ proptest! {
     }
 }
 
+/// A driver that refuses one of its calls for ever: the passage ends, or says that it stands, and does not go round.
+#[test]
+fn a_call_that_is_refused_each_time_ends_or_is_named() {
+    let away = Mark {
+        residence: Residence::Away,
+        books: Books::Left,
+        ..Mark::default()
+    };
+    let both = [process(0), process(1)];
+    let home = (Mark::default(), ProcessState::Running);
+    let plans = plans().map(|plan| {
+        (
+            plan,
+            if plan == Plan::Come {
+                (away.clone(), ProcessState::Checkpointed)
+            } else {
+                home.clone()
+            },
+        )
+    });
+    let is_call = |step: &Step| match step {
+        Step::Lock { .. } => Some(0),
+        Step::Checkpoint(_) => Some(1),
+        Step::Restore { .. } => Some(2),
+        Step::Unlock(_) => Some(3),
+        _ => None,
+    };
+    for (plan, (mark, began)) in &plans {
+        for (call, code) in (0..4)
+            .flat_map(|call| CODES.map(|code| (call, code)))
+            .filter(|(_, code)| *code != 3)
+        {
+            let mut states = [*began; 2];
+            let mut passage =
+                Passage::begin(*plan, mark, &[uuid(0)], &both, Patience::default()).expect("it may begin");
+            let mut steps = 0;
+            while let Some(step) = passage.next_step() {
+                let refused = is_call(&step) == Some(call);
+                let of = step.process().map_or(0, |of| usize::from(of == both[1]));
+                passage.take(match &step {
+                    Step::State(_) => Answer::Is(states[of]),
+                    Step::Locate(_) => Answer::At(partage_policy::Place::Source),
+                    _ if refused => Answer::Refused(code),
+                    _ => {
+                        states[of] = match is_call(&step) {
+                            Some(0 | 2) => ProcessState::Locked,
+                            Some(1) => ProcessState::Checkpointed,
+                            Some(3) => ProcessState::Running,
+                            _ => states[of],
+                        };
+                        Answer::Done
+                    }
+                });
+                steps += 1;
+                assert!(steps < 1_000, "{plan:?}: {step:?} is refused with {code} for ever");
+                if passage.stuck().is_some() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 /// Of a job whose processes do not use the driver: what leaves, comes or moves is its promise, in marks alone.
 #[test]
 fn a_promise_alone_leaves_comes_and_moves_without_the_driver() {

@@ -348,7 +348,9 @@ impl Facts {
             Step::Write(_) => self.proved = None,
             Step::State(_) | Step::Locate(_) | Step::Pause { .. } => {}
         }
-        if let Some(member) = step.process().and_then(|process| self.member_mut(process)) {
+        // A proof of room comes before each restore: it says nothing of how often the restore came to nothing.
+        let process = step.process().filter(|_| !matches!(step, Step::RoomProve { .. }));
+        if let Some(member) = process.and_then(|process| self.member_mut(process)) {
             member.tries = 0;
         }
     }

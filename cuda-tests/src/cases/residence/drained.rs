@@ -26,6 +26,7 @@ pub fn cases() -> Vec<Case> {
             called_off,
         )
         .simulated(two),
+        Case::new("residence::a_drain_answers_beside_a_job_that_stands_on_its_way", stands).simulated(two),
     ]
 }
 
@@ -180,4 +181,24 @@ fn called_off(rig: &Rig) {
     let view = rig.json(&["drain", "0"]);
     assert_eq!(view["drain"]["moved"].as_array().map(Vec::len), Some(1), "{view}");
     rig.eventually(PATIENCE, "the books agree", || rig.books_agree());
+}
+
+/// A job that nobody can bring to the other GPU: the drain says so, and does not wait for it.
+fn stands(rig: &Rig) {
+    let mut client = filled_with(rig, "one", "3GiB", 64, &[]);
+    // The broker's first move tries a map on a process of its own.
+    ok(rig, &["migrate", "one", "--to", "1"]);
+    ok(rig, &["migrate", "one", "--to", "0"]);
+    set_faults(rig, "code:cuCheckpointProcessRestore:*:999");
+    let output = rig.output(rig.partage(&["drain", "0"]));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("GPU 0 is drained, and one job stays on it\n")
+            && said.contains("j1 stays: j1 stands on its way"),
+        "{said}"
+    );
+    set_faults(rig, "");
+    rig.eventually(PATIENCE, "it runs again", || state(rig, "one") == "running");
+    client.expect("check a 165", "check 0 0");
 }
