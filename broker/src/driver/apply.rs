@@ -131,8 +131,13 @@ impl StateDriver {
         }
     }
 
-    /// The policy's last answer to a ticket ends it.
-    fn reply(&mut self, ticket: Ticket, reply: Box<Reply>) {
+    /// The policy's last answer to a ticket ends it. What holds the broker back is told to the first run that is
+    /// admitted after it was found: on a private broker that is the run whose shell it is from.
+    fn reply(&mut self, ticket: Ticket, mut reply: Box<Reply>) {
+        if let Reply::Admitted(admitted) = &mut *reply {
+            admitted.notes.extend(self.notes.iter().skip(self.notes_told).cloned());
+            self.notes_told = self.notes.len();
+        }
         let is_last = !matches!(*reply, Reply::Waiting(_));
         let to = ConnectionId(ticket.0);
         if is_last {

@@ -81,6 +81,8 @@ pub struct StateDriver {
     pub(super) flood: Flood,
     /// What the broker inherited and could not shed, and what the system refuses it.
     pub(super) notes: Vec<String>,
+    /// How many of them a run was told.
+    pub(super) notes_told: usize,
     /// Connections on which a reply is owed.
     pub(super) tickets: BTreeSet<ConnectionId>,
     /// What waits until the devices are known.
@@ -161,6 +163,7 @@ impl StateDriver {
             events: EventLog::default(),
             flood: Flood::default(),
             notes: parts.notes,
+            notes_told: 0,
             tickets: BTreeSet::new(),
             held: VecDeque::new(),
             started: now,

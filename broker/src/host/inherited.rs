@@ -101,9 +101,13 @@ pub fn shed() -> Vec<String> {
     notes
 }
 
-/// The soft limit up to the hard one; what is said when that is too little.
+/// The soft limit up to the hard one, and a hard one that is too little up to what is needed, where the broker may
+/// (root); what is said when that is too little.
 fn raise(limit: &Limit) -> Option<String> {
-    let (soft, hard) = getrlimit(limit.resource).ok()?;
+    let (mut soft, mut hard) = getrlimit(limit.resource).ok()?;
+    if hard < limit.need && setrlimit(limit.resource, limit.need, limit.need).is_ok() {
+        (soft, hard) = (limit.need, limit.need);
+    }
     if soft != hard && limit.resource != Resource::RLIMIT_NOFILE {
         // Never refused: everybody may raise a soft limit up to the hard one. Descriptors are raised by the server.
         let _ = setrlimit(limit.resource, hard, hard);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A private broker sheds what the shell that started it was limited to, and says what it cannot shed.
 
+use partage_protocol::admin::Reply;
 use partage_protocol::units::GIB;
 
 use crate::client::ClientProcess;
@@ -40,10 +41,58 @@ fn soft_limits_niceness_and_processors_of_the_first_shell_are_shed() {
     );
 }
 
+/// Root without the right to raise a limit, as any other user.
+const POWERLESS: &str = "setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource -- ";
+
 #[test]
-fn a_hard_limit_is_said() {
+fn a_hard_limit_is_said_to_the_first_run_and_in_status() {
     let mut rig = Rig::stopped(1, 16 * GIB);
-    rig.start_in_shell("ulimit -n 1000; exec \"$0\" \"$@\"");
+    let powerless = if nix::unistd::geteuid().is_root() {
+        POWERLESS
+    } else {
+        ""
+    };
+    rig.start_in_shell(&format!("ulimit -n 1000; exec {powerless}\"$0\" \"$@\""));
     let notes = rig.status().broker.notes;
     assert!(notes.iter().any(|note| note.contains("ulimit -n 1000")), "{notes:?}");
+    let says = |name: &str| {
+        let request = format!(r#"{{"verb":"run","mem":"1GiB","name":"{name}"}}"#);
+        match ClientProcess::start(&rig).run(&request) {
+            Reply::Admitted(admitted) => {
+                let mut notes = admitted.notes.iter();
+                notes.any(|note| note.contains("ulimit -n 1000: it refuses clients early"))
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(says("first"), "the first run is told");
+    assert!(!says("second"), "and no other");
+}
+
+/// Containers often keep this right from root.
+fn may_raise() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("always there");
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    const SYS_RESOURCE: u32 = 24;
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set >> SYS_RESOURCE & 1 == 1)
+}
+
+#[test]
+fn a_hard_limit_is_raised_by_a_broker_that_may() {
+    if !may_raise() {
+        println!("SKIPPED: a_hard_limit_is_raised_by_a_broker_that_may: it needs CAP_SYS_RESOURCE");
+        return;
+    }
+    let mut rig = Rig::stopped(1, 16 * GIB);
+    rig.start_in_shell("ulimit -n 1000; exec \"$0\" \"$@\"");
+    let broker = rig.status().broker;
+    assert!(
+        !broker.notes.iter().any(|note| note.contains("ulimit")),
+        "{:?}",
+        broker.notes
+    );
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", broker.pid)).expect("ours");
+    let line = limits.lines().find(|line| line.starts_with("Max open files"));
+    assert!(line.is_some_and(|line| line.contains("4096")), "{limits}");
 }

@@ -40,8 +40,9 @@ fn ends() -> PathBuf {
 }
 
 fn next_gets_it(rig: &Rig) {
-    // A thousand ends in a soak, a hundred otherwise; where each takes long, fewer.
-    for (ms, many) in [(0, 5), (25, 5), (300, 1)] {
+    // A round has nine ends: three ways before parent, sibling and next job. 1,080 ends in a soak, a tenth otherwise;
+    // where each takes long, fewer.
+    for (ms, many) in [(0, 6), (25, 5), (300, 1)] {
         slow_list(rig, ms);
         let rounds = many * 10 / tenth();
         let mut command = rig.run(&["-m", LIMIT], &ends(), &[&rounds.to_string(), WORKER_MIB]);

@@ -28,6 +28,9 @@ impl StateDriver {
         let Some(mut way) = self.ways.by_job.remove(&job) else {
             return;
         };
+        if let Outcome::Failed(why) = &outcome {
+            self.say_helper_lost(job, why, now);
+        }
         match &mut way.phase {
             Phase::Asking { .. } => self.take_state(job, way, outcome, now),
             Phase::Trying { .. } => self.take_map(job, way, &outcome, now),
@@ -39,6 +42,12 @@ impl StateDriver {
                 self.follow(job, way, now);
             }
         }
+    }
+
+    /// A helper that ended by itself is worth a word to administrators: its user may have had a hand in it.
+    fn say_helper_lost(&mut self, job: JobId, why: &str, now: Now) {
+        let text = format!("{job}: the helper that calls the driver for it was lost: {why}");
+        self.publish(now, "helper-lost", Some(job), None, text);
     }
 
     fn end_or_wait(&mut self, way: &mut Way, begun: Begun, answer: Option<Answer>, now: Now) {

@@ -199,6 +199,13 @@ fn helper_is_safe(rig: &Rig) {
         !rig.output(trace).status.success(),
         "the user read the helper's environment"
     );
+    // Root may; administrators see that it was lost, and the job leaves all the same.
+    // SAFETY: it was seen to be the broker's child just now, and its call stands.
+    unsafe { libc::kill(helper.cast_signed(), libc::SIGKILL) };
+    rig.eventually(PATIENCE, "its loss is an event", || {
+        let said = ok(rig, &["events"]);
+        said.contains("helper-lost") && said.contains("j1: the helper that calls the driver for it was lost")
+    });
     set_faults(rig, "");
     assert!(suspend.wait().expect("ours").success());
     assert_eq!(state(rig, "theirs"), "suspended");
