@@ -16,7 +16,6 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::command::Command;
 use crate::launch::environment;
 use crate::launch::execute::become_command;
-use crate::launch::installed;
 use crate::launch::launch_broker;
 use crate::launch::library_copy;
 use crate::launch::place::{Place, Rule, reason};
@@ -120,7 +119,7 @@ pub fn start(
         {
             report.say(&failure.sentence());
         }
-        environment.set("PARTAGE_BROKER", installed::find(installed::BROKER)?);
+        environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
     }
     environment::set_standard_error(&mut environment, arguments.quiet);
     environment::preload(&mut environment, &library, rejects_preload);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library file that COMMAND preloads: a versioned copy that no upgrade ever changes.
+//! The library file that COMMAND preloads, and the broker that it starts where a private one is gone: versioned copies
+//! that no upgrade ever changes and no uninstallation takes away.
 //!
-//! An installed file may be overwritten under running jobs (their mapped pages would vanish: SIGBUS). A copy's name
-//! carries version and content hash, it appears by rename, and it is never written again. ld.so splits `LD_PRELOAD` at
-//! blanks and colons and maps the file executable, so a path with either, or on a `noexec` file system, is passed over.
+//! An installed file may be overwritten under running jobs (their mapped pages would vanish: SIGBUS) or be deleted (a
+//! virtual environment; the job would never have a broker again). A copy's name carries version and content hash, or
+//! for the broker version, time and length; it appears by rename, and it is never written again. ld.so splits
+//! `LD_PRELOAD` at blanks and colons and maps the file executable, so a path with either, or on a `noexec` file system,
+//! is passed over.
 
 use std::env;
 use std::fs;
@@ -39,6 +42,39 @@ pub fn provide(socket_dir: &Path) -> Outcome<PathBuf> {
         refused.join("; ")
     );
     Err(Failure::new(Kind::Failed, message).hint("choose a directory for it: --socket-dir DIR"))
+}
+
+/// The broker's file for the processes of a job, which start it where their private broker is gone: beside the copy of
+/// the library. Where no folder takes it, the installed file.
+///
+/// # Errors
+/// The broker is missing.
+pub fn provide_broker(socket_dir: &Path) -> Outcome<PathBuf> {
+    let installed = installed::find(installed::BROKER)?;
+    let made = candidates(socket_dir)
+        .into_iter()
+        .find_map(|dir| keep_broker(&installed, &dir).ok());
+    Ok(made.unwrap_or(installed))
+}
+
+/// `DIR/broker-VERSION-TIME-LENGTH/partaged`: a process of it has the same name as one of the installed file.
+fn keep_broker(installed: &Path, dir: &Path) -> Result<PathBuf, String> {
+    let data = fs::metadata(installed).map_err(|e| reason(&e))?;
+    let version = env!("PARTAGE_VERSION");
+    let (time, nanoseconds) = (data.mtime(), data.mtime_nsec());
+    let folder = dir.join(format!("broker-{version}-{time:x}.{nanoseconds:x}-{:x}", data.len()));
+    let path = folder.join(installed::BROKER);
+    prepare(dir)?;
+    if is_whole(&path, data.len()) {
+        return Ok(path);
+    }
+    own_folder(&folder)?;
+    // The same file where that is possible: whoever replaces or deletes the installed name leaves this one.
+    if fs::hard_link(installed, &path).is_ok() {
+        return Ok(path);
+    }
+    let content = fs::read(installed).map_err(|e| reason(&e))?;
+    place_content(&content, &folder, installed::BROKER)
 }
 
 /// The name of a copy of the installed library, by its version and content, and that content.
@@ -103,6 +139,16 @@ fn candidates(socket_dir: &Path) -> Vec<PathBuf> {
 }
 
 fn copy(content: &[u8], dir: &Path, name: &str) -> Result<PathBuf, String> {
+    prepare(dir)?;
+    let path = dir.join(name);
+    if is_whole(&path, content.len() as u64) {
+        return Ok(path);
+    }
+    place_content(content, dir, name)
+}
+
+/// Makes the folder of copies, or says why it cannot have any.
+fn prepare(dir: &Path) -> Result<(), String> {
     if let Some(byte) = dir.as_os_str().as_bytes().iter().find(|b| b": \t\n".contains(b)) {
         let what = if *byte == b':' { "a colon" } else { "a blank" };
         return Err(format!("ld.so would cut the path at {what}"));
@@ -111,25 +157,33 @@ fn copy(content: &[u8], dir: &Path, name: &str) -> Result<PathBuf, String> {
     if let Some(parent) = dir.parent().filter(|p| p.starts_with("/tmp")) {
         place::make_own_dir(parent).map_err(|failure| failure.message)?;
     }
+    own_folder(dir)?;
+    if statvfs(dir).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_NOEXEC)) {
+        return Err("its file system is mounted noexec".to_owned());
+    }
+    Ok(())
+}
+
+fn own_folder(dir: &Path) -> Result<(), String> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
         .map_err(|e| reason(&e))?;
     let data = dir.symlink_metadata().map_err(|e| reason(&e))?;
-    if !data.is_dir() || data.uid() != Uid::effective().as_raw() {
-        return Err("not your own directory".to_owned());
+    match data.is_dir() && data.uid() == Uid::effective().as_raw() {
+        true => Ok(()),
+        false => Err("not your own directory".to_owned()),
     }
-    if statvfs(dir).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_NOEXEC)) {
-        return Err("its file system is mounted noexec".to_owned());
-    }
+}
+
+fn is_whole(path: &Path, length: u64) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|data| data.is_file() && data.len() == length)
+}
+
+fn place_content(content: &[u8], dir: &Path, name: &str) -> Result<PathBuf, String> {
     let path = dir.join(name);
-    if path
-        .symlink_metadata()
-        .is_ok_and(|data| data.is_file() && data.len() == content.len() as u64)
-    {
-        return Ok(path);
-    }
     // A name of this process's own: two first runs at once write two files, and either rename gives the same content.
     let draft = dir.join(format!(".{name}.{}", std::process::id()));
     let written = fs::OpenOptions::new()
@@ -183,6 +237,22 @@ mod tests {
             1,
             "no draft is left"
         );
+        fs::remove_dir_all(dir).expect("clean up");
+    }
+
+    #[test]
+    fn a_broker_stays_when_what_was_installed_goes() {
+        let dir = scratch("broker");
+        let installed = dir.join("partaged");
+        fs::write(&installed, "one").expect("writable");
+        let kept = keep_broker(&installed, &dir.join("lib")).expect("kept");
+        assert_eq!(keep_broker(&installed, &dir.join("lib")).expect("again"), kept);
+        fs::remove_file(&installed).expect("there");
+        fs::write(&installed, "another").expect("writable");
+        let next = keep_broker(&installed, &dir.join("lib")).expect("kept");
+        assert_ne!(kept, next);
+        let both = [kept, next].map(|path| fs::read_to_string(path).expect("there"));
+        assert_eq!(both, ["one", "another"]);
         fs::remove_dir_all(dir).expect("clean up");
     }
 

@@ -11,7 +11,7 @@ use crate::launch::lazy::REQUEST;
 use crate::launch::place::Place;
 use crate::launch::summary::summarise;
 use crate::launch::variables::TWINS;
-use crate::launch::{installed, library_copy, supervise};
+use crate::launch::{library_copy, supervise};
 use crate::show::report::Report;
 
 /// What is said while COMMAND runs and after it.
@@ -56,7 +56,7 @@ pub fn start(command: Command, admitted: &Admitted, place: &Place, launch: Launc
         environment.set("PARTAGE_MEM_BYTES", limit.to_string());
     }
     if admitted.is_private {
-        environment.set("PARTAGE_BROKER", installed::find(installed::BROKER)?);
+        environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
     }
     set_standard_error(&mut environment, launch.is_quiet);
     // A 32-bit program's loader would complain about our library in the program's own output.

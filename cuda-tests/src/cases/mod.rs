@@ -51,6 +51,7 @@ mod terminal;
 mod time;
 mod time_bare;
 mod unified;
+mod upgrade;
 mod user;
 mod verified;
 mod views;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<Case> {
         install::cases(),
         harness::cases(),
         unified::cases(),
+        upgrade::cases(),
     ]
     .into_iter()
     .flatten()

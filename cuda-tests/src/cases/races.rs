@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two clients that each ask for 60 % of the limit at once: exactly one gets it, every time.
 
+use std::path::Path;
+
 use super::{Case, Random, tenth};
 use crate::client::Client;
 use crate::rig::Rig;
@@ -69,14 +71,28 @@ impl Siblings {
 
 /// A job with `count` clients.
 pub fn siblings(rig: &Rig, options: &[&str], count: usize) -> Siblings {
-    let shell = Client::start(rig.run(
-        options,
-        std::path::Path::new("/bin/sh"),
-        &[
-            "-c",
-            "env | grep -E '^(PARTAGE_|LD_PRELOAD)'; echo ready; cat >/dev/null",
-        ],
-    ));
+    siblings_of(rig, rig.run(options, Path::new(SHELL), &SAYS_ENVIRONMENT), count)
+}
+
+const SHELL: &str = "/bin/sh";
+const SAYS_ENVIRONMENT: [&str; 2] = [
+    "-c",
+    "env | grep -E '^(PARTAGE_|LD_PRELOAD)'; echo ready; cat >/dev/null",
+];
+
+/// The same by a `partage` of one's own, which is to be given options and the shell.
+pub fn siblings_by(rig: &Rig, partage: &Path, options: &[&str], count: usize) -> Siblings {
+    let mut command = rig.command(partage);
+    command
+        .arg("run")
+        .args(options)
+        .args(["--", SHELL])
+        .args(SAYS_ENVIRONMENT);
+    siblings_of(rig, command, count)
+}
+
+fn siblings_of(rig: &Rig, shell: std::process::Command, count: usize) -> Siblings {
+    let shell = Client::start(shell);
     let mut environment = Vec::new();
     loop {
         let line = shell.next_answer();
