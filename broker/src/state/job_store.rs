@@ -15,9 +15,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
+/// The format of a record. It rises when an older broker could misread a newer record, not with each new field.
+const FORMAT: u64 = 1;
+
+/// What every format of a record has.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default = "first_format")]
+    format: u64,
+    boot: [u8; 16],
+}
+
+const fn first_format() -> u64 {
+    1
+}
+
 /// A record and the boot it belongs to: processes of another boot are gone, and so are their jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
+    #[serde(default = "first_format")]
+    format: u64,
     boot: [u8; 16],
     job: JobRecord,
 }
@@ -44,7 +61,8 @@ impl Store {
     /// Reads the folder. Records of another boot are removed.
     ///
     /// # Errors
-    /// [`Error::File`] when the folder cannot be listed.
+    /// [`Error::File`] when the folder cannot be listed, or a newer Partage wrote a record of this boot; nothing is
+    /// changed then.
     pub fn open(folder: &Path, boot: [u8; 16]) -> Result<(Self, Found), Error> {
         let mut found = Found::default();
         for entry in std::fs::read_dir(folder).map_err(Error::file("list", folder))? {
@@ -59,6 +77,12 @@ impl Store {
                 _ => continue,
             }
             let bytes = std::fs::read(&path).ok();
+            let head = bytes
+                .as_deref()
+                .and_then(|bytes| serde_json::from_slice::<Head>(bytes).ok());
+            if let Some(head) = head.filter(|head| head.format > FORMAT && head.boot == boot) {
+                return Err(Error::file("read", path)(super::newer(head.format, FORMAT)));
+            }
             match bytes.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok()) {
                 Some(kept) => {
                     found.last_job = found.last_job.max(kept.job.id);
@@ -92,6 +116,7 @@ impl Store {
             .mode(0o600)
             .open(&beside)?;
         let kept = Kept {
+            format: FORMAT,
             boot: self.boot,
             job: job.clone(),
         };
@@ -153,6 +178,24 @@ pub(crate) mod tests {
             residence: partage_policy::ResidenceRecord::default(),
             registration: None,
         }
+    }
+
+    #[test]
+    fn a_record_of_a_newer_partage_is_left_as_it_is() {
+        let scratch = Scratch::new("newer-record");
+        let path = scratch.path().join("j1.json");
+        let boot = serde_json::to_string(&[3_u8; 16]).expect("plain");
+        let text = format!("{{\"format\":2,\"boot\":{boot},\"job\":{{\"another\":\"form\"}}}}");
+        std::fs::write(&path, &text).expect("written");
+        let error = Store::open(scratch.path(), [3; 16]).expect_err("refused").to_string();
+        assert!(
+            error.contains("a newer Partage wrote it (format 2, this one knows 1)"),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), text);
+        // Of another boot it is of no job that lives.
+        let (_, found) = Store::open(scratch.path(), [4; 16]).expect("opened");
+        assert!(found.jobs.is_empty());
     }
 
     #[test]

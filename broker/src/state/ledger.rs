@@ -118,11 +118,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the file, or begins a new one where it is missing, of another boot or of another layout. Answers the
+    /// Opens the file, or begins a new one where it is missing, of another boot or of an older layout. Answers the
     /// clients in it.
     ///
     /// # Errors
-    /// [`Error::File`].
+    /// [`Error::File`]; also where it is of this boot and of a newer layout, and then it stays as it is.
     pub fn open(path: &Path, boot: [u8; 16]) -> Result<(Self, Vec<(LineIndex, Entry)>), Error> {
         let file = OpenOptions::new()
             .read(true)
@@ -133,6 +133,7 @@ impl Ledger {
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(path)
             .map_err(Error::file("open", path))?;
+        super::refuse_newer(&file, (MAGIC, LAYOUT), boot).map_err(Error::file("read", path))?;
         file.set_len(size_of::<Layout>() as u64)
             .map_err(Error::file("size", path))?;
         posix_fallocate(&file, 0, size_of::<Head>() as i64).map_err(Error::file("find space for", path))?;
@@ -340,10 +341,27 @@ impl Drop for Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
     use crate::testing::Scratch;
 
     const PROCESS: Process = Process { pid: 40, start: 4000 };
+
+    #[test]
+    fn a_ledger_of_a_newer_partage_is_left_as_it_is() {
+        let scratch = Scratch::new("newer-ledger");
+        let path = scratch.path().join("ledger");
+        drop(Ledger::open(&path, [1; 16]).expect("opened"));
+        let file = OpenOptions::new().write(true).open(&path).expect("ours");
+        file.write_all_at(&(LAYOUT + 1).to_le_bytes(), 8).expect("written");
+        // One that is longer keeps its length.
+        file.set_len(size_of::<Layout>() as u64 + 4096).expect("sized");
+        let error = Ledger::open(&path, [1; 16]).expect_err("refused").to_string();
+        assert!(error.contains("a newer Partage wrote it"), "{error}");
+        assert_eq!(file.metadata().expect("there").len(), size_of::<Layout>() as u64 + 4096);
+        drop(Ledger::open(&path, [2; 16]).expect("of another boot: begun again"));
+    }
 
     #[test]
     fn a_dropped_ledger_is_found_again_and_another_boot_is_not_believed() {
