@@ -38,7 +38,7 @@ ALWAYS = [
     r"GPU-[0-9a-f]{8}[-0-9a-f]*",
     r"/tmp/partage-(sim-)?\d+/[\w./-]+",
     r"libpartage-[\w.-]+\.so",
-    r"\([0-9a-f]{7,12}(-modified)?\)",
+    r"\(([0-9a-f]{7,12}(-modified)?|unknown)\)",
     r"user +\S+ \(\d+\)",
     r"\bby root\b",
     r"\bup [0-9.]+ ?(ms|s|min)",
@@ -47,7 +47,7 @@ ALWAYS = [
 SHOWN_AS = [
     (r"\bpage\d+[a-z]+\b", "demo"),
     (r"(kernel +)\d\S*:", r"\g<1>6.1.0:"),
-    (r"(version \S+) \([0-9a-f]{7,12}(-modified)?\)", r"\1"),
+    (r"(version \S+) \(([0-9a-f]{7,12}(-modified)?|unknown)\)", r"\1"),
 ]
 # Lines that come when they come: what the broker says on a terminal when a job has ended, and what depends on how busy
 # this machine is. They are on no page.
