@@ -13,6 +13,8 @@ use crate::guest::text::{self, Text};
 /// Longest path taken from the environment, with its zero.
 pub const PATH_BYTES: usize = 1024;
 
+/// Where a user's private broker has its folder: followed by the uid.
+const PRIVATE_DIR: &str = "/tmp/partage-";
 /// The folder of a managed host's broker.
 const SYSTEM_DIR: &CStr = c"/run/partage";
 
@@ -159,9 +161,12 @@ impl Settings {
     /// As the command line chooses it: named, else the one that holds the library of a job, else the system's where the
     /// host is managed, else the user's.
     fn find_socket_dir(&mut self, carried: Option<Carried>) {
+        let is_managed = sys::exists(SYSTEM_DIR);
         let mut named = variable(c"PARTAGE_SOCKET_DIR");
         let holder = carried.and_then(|carried| carried.folder.strip_suffix(b"/lib"));
-        if let Some(holder) = holder.filter(|holder| named.is_empty() && is_socket_dir(holder)) {
+        // A user's own folder holds the library of the host's jobs too, beside what a private broker left there.
+        let holder = holder.filter(|holder| is_socket_dir(holder) && !(is_managed && is_private_dir(holder)));
+        if let Some(holder) = holder.filter(|_| named.is_empty()) {
             named = holder;
         }
         if !named.is_empty() && self.socket_dir.push(named).is_complete() {
@@ -170,17 +175,13 @@ impl Settings {
             return;
         }
         self.socket_dir.clear();
-        let managed = sys::open(SYSTEM_DIR, libc::O_PATH | libc::O_DIRECTORY, 0);
-        if let Ok(fd) = i32::try_from(managed)
-            && fd >= 0
-        {
-            sys::close(fd);
+        if is_managed {
             self.socket_dir.push(SYSTEM_DIR.to_bytes());
             // Only root makes folders in /run.
             (self.is_socket_dir_named, self.is_system_dir) = (true, true);
         } else {
             self.socket_dir
-                .push("/tmp/partage-")
+                .push(PRIVATE_DIR)
                 .push_number(u64::from(sys::effective_uid()));
         }
     }
@@ -196,6 +197,12 @@ fn is_socket_dir(folder: &[u8]) -> bool {
     let mut path = Text::<PATH_BYTES>::new();
     path.push(folder).push("/client");
     path.is_complete() && sys::exists(path.as_c_str())
+}
+
+/// Is this the folder of somebody's private broker?
+fn is_private_dir(folder: &[u8]) -> bool {
+    let uid = folder.strip_prefix(PRIVATE_DIR.as_bytes());
+    uid.is_some_and(|uid| text::parse_number(uid).is_some())
 }
 
 /// `PARTAGE_LAZY_REQUEST`: what `run --lazy` asks of the broker, as a document. To be used at once.

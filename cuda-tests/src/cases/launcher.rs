@@ -135,6 +135,22 @@ fn jobs_without_environment(rig: &Rig, xdg: &Path) -> String {
     )
 }
 
+/// What gives the mount namespace of a shell a private /tmp, which has what a case needs of the real one at the same
+/// place: the rig's own folder, and the build where it lies there.
+pub fn private_tmp(rig: &Rig) -> String {
+    let private = rig.dir.join("tmp");
+    let mut setup = String::from("set -e; ");
+    for folder in [&rig.dir, &crate::artefacts::bin_dir(), &crate::artefacts::package_dir()] {
+        let folder = folder.canonicalize().expect("there");
+        if let Ok(below) = folder.strip_prefix("/tmp") {
+            let (from, to) = (folder.display(), private.join(below));
+            setup += &format!("mkdir -p '{to}'; mount --bind '{from}' '{to}'; ", to = to.display());
+        }
+    }
+    let private = private.display();
+    setup + &format!("mkdir -p '{private}'; mount --rbind '{private}' /tmp; ")
+}
+
 /// The default folder is chosen from the uid alone; a private /tmp keeps the test off this machine's own, and
 /// hides a build below the real one: the programs come along in the rig's folder.
 fn no_environment(rig: &Rig) {
@@ -146,21 +162,7 @@ fn no_environment(rig: &Rig) {
     std::fs::create_dir(&xdg).expect("writable");
     let inner = jobs_without_environment(rig, &xdg);
     let mut command = rig.command("/usr/bin/unshare");
-    // The private /tmp has what this case needs of the real one at the same place: its own folder, and the build where
-    // it lies there.
-    let private = rig.dir.join("tmp");
-    let mut setup = String::from("set -e; ");
-    for folder in [&rig.dir, &crate::artefacts::bin_dir(), &crate::artefacts::package_dir()] {
-        let folder = folder.canonicalize().expect("there");
-        if let Ok(below) = folder.strip_prefix("/tmp") {
-            let (from, to) = (folder.display(), private.join(below));
-            setup += &format!("mkdir -p '{to}'; mount --bind '{from}' '{to}'; ", to = to.display());
-        }
-    }
-    setup += &format!(
-        "mkdir -p '{private}'; mount --rbind '{private}' /tmp; set +e; {inner}",
-        private = private.display()
-    );
+    let setup = format!("{}set +e; {inner}", private_tmp(rig));
     command
         .args(["--mount", "--map-root-user", "--user", "/bin/bash", "-c", &setup])
         .env_remove("PARTAGE_SOCKET_DIR");

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use super::Case;
+use super::launcher::private_tmp;
 use super::races::siblings;
+use super::ruled_host::Host;
+use crate::artefacts::built;
 use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
 
@@ -18,6 +21,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("ownership::children_share_the_limit_however_started", children),
         Case::new("ownership::a_daemon_keeps_its_job_and_its_charge", daemon),
         Case::new("ownership::the_preload_alone_keeps_a_process_in_its_job", preload_alone),
+        Case::new(
+            "ownership::the_preload_alone_finds_the_broker_of_a_managed_host",
+            preload_on_a_managed_host,
+        )
+        .simulated("needs a managed broker, root and the simulated machine"),
         Case::new("ownership::a_reused_pid_inherits_nothing", reused_pid),
         Case::new("ownership::eight_processes_hold_an_eighth_each", eight),
     ]
@@ -67,6 +75,31 @@ fn preload_alone(rig: &Rig) {
     // Nothing was put beside the one copy of the library for it.
     let library = std::fs::read_dir(rig.socket_dir().join("lib")).expect("the copy's folder");
     assert_eq!(library.count(), 1);
+}
+
+/// A user's copy of the library lies in that user's own folder, beside what a private broker left there before the host
+/// was managed: the host's broker is meant.
+fn preload_on_a_managed_host(rig: &Rig) {
+    let _host = Host::start(rig, "schema = 1\n");
+    let client = crate::artefacts::client().display().to_string();
+    let driver = "LD_LIBRARY_PATH=$LD_LIBRARY_PATH PARTAGE_SIM_DIR=$PARTAGE_SIM_DIR";
+    let left = format!("env -i LD_PRELOAD=/tmp/partage-7/lib${{LD_PRELOAD#/run/partage/lib}} {driver} {client} dlopen");
+    let script = format!("cp $LD_PRELOAD /tmp/partage-7/lib && exec {left}");
+    let setup = format!(
+        "{} mount -t tmpfs -o mode=755 none /run; \
+         mkdir -p /run/partage/client /tmp/partage-7/client /tmp/partage-7/lib; \
+         mount --bind '{}/client' /run/partage/client; \
+         PARTAGE_SOCKET_DIR=/run/partage exec {} run -m 1GiB -- /bin/sh -c '{script}'",
+        private_tmp(rig),
+        rig.socket_dir().display(),
+        built("partage").display(),
+    );
+    let mut command = rig.command("/usr/bin/unshare");
+    command.args(["--mount", "--propagation", "private", "/bin/bash", "-c", &setup]);
+    let mut under = Client::start(command);
+    under.ready();
+    under.expect("total 0", &format!("total 0 {GIB}"));
+    under.expect(&format!("alloc {GIB} over"), "alloc 2");
 }
 
 /// `fork` before the driver is initialised, `vfork` and `posix_spawn` at any time: a client of its own, of the same
