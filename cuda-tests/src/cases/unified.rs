@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Case;
 use super::residence::said::{filled_with, no, ok, state, train, used_by};
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::rig::{CONTEXT_BYTES, GIB, MIB, Rig};
 
 const WHY: &str = "needs the profile gb10";
@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("unified::every_command_works_without_nvmls_memory_figures", commands).simulated(WHY),
         Case::new("unified::a_program_sees_its_limit_and_not_the_hosts_memory", views).simulated(WHY),
         Case::new("unified::what_the_host_takes_the_gpu_lacks", host).simulated(WHY),
+        Case::new("unified::a_job_without_a_limit_leaves_the_host_its_reserve", unlimited).simulated(WHY),
         Case::new("unified::what_a_suspended_job_keeps_is_no_room", suspended).simulated(WHY),
         Case::new("unified::the_ledger_counts_where_nvml_lists_nobody", unlisted).simulated(WHY),
         Case::new("unified::a_size_that_nobody_tells_is_said", no_size).simulated(WHY),
@@ -165,6 +166,34 @@ fn host(rig: &Rig) {
     job.expect(&format!("alloc {} b", 3 * GIB), "alloc 0");
     fault(rig, "");
     assert_eq!(waiting.answer(), "init 0", "{}", waiting.stderr());
+}
+
+fn unlimited(rig: &Rig) {
+    gb10(rig);
+    let mut clients = [rig.client(&["--name", "first"]), rig.client(&["--name", "second"])];
+    clients.iter_mut().for_each(Client::ready);
+    rig.wait_for_overhead();
+    // What the host has of it counts a look at the device later.
+    let room = 16 * GIB - KEPT - 2 * CONTEXT_BYTES;
+    let mut had = 0;
+    while had <= room && clients[0].say(&format!("alloc {} a{had}", 256 * MIB)) == "alloc 0" {
+        had += 256 * MIB;
+    }
+    assert!(
+        had <= room && had > room / 2 - GIB,
+        "{} of {} MiB",
+        had / MIB,
+        room / MIB
+    );
+    while had <= room && clients[1].say(&format!("alloc {} b{had}", 256 * MIB)) == "alloc 0" {
+        had += 256 * MIB;
+    }
+    assert!(
+        had <= room && had > room - GIB - HOST,
+        "{} of {} MiB",
+        had / MIB,
+        room / MIB
+    );
 }
 
 fn suspended(rig: &Rig) {

@@ -170,8 +170,8 @@ impl Policy {
         } else {
             0
         };
-        let has_promises = account.has_promises();
-        let on_card = |hold: &Hold| match (hold.is_burstable(), has_promises) {
+        let is_withheld = account.is_withheld();
+        let on_card = |hold: &Hold| match (hold.is_burstable(), is_withheld) {
             (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
             _ => hold.limit,
         };
@@ -199,7 +199,7 @@ impl Policy {
             } else {
                 0
             };
-            let room = match has_promises {
+            let room = match is_withheld {
                 true => now.room_now(Some(hold.job)).max(kept),
                 false => u64::MAX,
             };
@@ -284,12 +284,12 @@ impl Policy {
         if ceiling >= needed { Ok(()) } else { Err(Short::Card) }
     }
 
-    /// With whom a job shares what on a device: all that is there, where anything is promised or nothing else bounds
+    /// With whom a job shares what on a device: all that is there, where any of it is withheld or nothing else bounds
     /// it; and each of its totals.
     pub(crate) fn sharers(&self, job: JobId, account: DeviceAccount) -> Vec<(DeviceAccount, Short)> {
         let bounds = self.bounds_of(job, &account);
         let mut all: Vec<_> = bounds.map(|bound| (bound.account, Short::Total)).collect();
-        if account.has_promises() || all.is_empty() {
+        if account.is_withheld() || all.is_empty() {
             all.push((account, Short::Card));
         }
         all

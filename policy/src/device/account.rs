@@ -209,8 +209,10 @@ impl DeviceAccount {
         claimed <= self.capacity
     }
 
-    pub(crate) fn has_promises(&self) -> bool {
-        self.holds.iter().any(|hold| hold.promised > 0)
+    /// Is anything here withheld from jobs that were promised nothing? What others were promised is; and where the
+    /// memory is the host's its reserve, because a host without memory ends processes, while a driver says no.
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.is_unified || self.holds.iter().any(|hold| hold.promised > 0)
     }
 
     /// Who holds the device, the greatest first.
