@@ -84,8 +84,7 @@ fn what_root_registered_is_a_ceiling_for_its_owner_and_not_for_administrators() 
                 match set(&mut host, caller(7), id, (key, value)) {
                     Reply::Error(why) => assert!(
                         why.code == ErrorCode::NotAllowed
-                            && why.message.contains(&format!("registration by root, {key} = {most}"))
-                            || key == "time-limit" && why.message.contains("registration by root, time-limit = "),
+                            && why.message.contains(&format!("registration by root, {key} = {most} ")),
                         "{round}: {key}={value}: {why:?}"
                     ),
                     other => panic!("{round}: {key}={value}: {other:?}"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The numbers that a registration or a change names, as they are written.
 
+use partage_protocol::size::{format_duration, parse_duration};
+
 use super::{Change, Run};
 use crate::registration::Ceiling;
 
@@ -8,7 +10,6 @@ impl Run {
     /// The numbers that it names.
     pub(super) fn ceiling(&self) -> Ceiling {
         let request = &self.request;
-        let time_limit = request.time_limit_ns;
         Ceiling {
             mem: request.mem.clone(),
             mem_request: request.mem_request.clone(),
@@ -17,8 +18,17 @@ impl Run {
             cap: request.compute_max.clone(),
             weight: request.weight.clone(),
             priority: request.priority.clone(),
-            time_limit: time_limit.map(|ns| format!("{}ms", ns.div_ceil(1_000_000))),
+            time_limit: request.time_limit_ns.map(duration),
         }
+    }
+}
+
+/// As people write it, where that says all of it.
+fn duration(ns: u64) -> String {
+    let text = format_duration(ns);
+    match parse_duration(&text) {
+        Ok(same) if same == ns => text,
+        _ => format!("{}ms", ns.div_ceil(1_000_000)),
     }
 }
 
