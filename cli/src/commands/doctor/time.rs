@@ -22,7 +22,7 @@ pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
 
 /// Which configuration holds, and whether the last reload was taken.
 fn configuration(reading: &ReadingView) -> Check {
-    const NAME: &str = "configuration";
+    const NAME: &str = "config";
     match &reading.error {
         None => Check::ok(NAME, format!("number {} of {} holds", reading.generation, reading.file)),
         Some(why) => Check::warn(
