@@ -31,10 +31,22 @@ pub fn explain(words: &[OsString], error: &clap::Error) -> Option<Failure> {
         }
         ErrorKind::UnknownArgument => {
             let word = typed(ContextKind::InvalidArg)?;
+            let word = whole_word(words, word, path.first().copied().unwrap_or_default());
             Some(no_option(&title, command, &path, &word))
         }
         _ => None,
     }
+}
+
+/// The parser takes `-KILL` for `-K` and more letters: the whole word, where people are known to type it.
+fn whole_word(words: &[OsString], letter: String, command: &str) -> String {
+    let mut words = words.iter().skip(1).take_while(|word| *word != OsStr::new("--"));
+    let is_it = |word: &&OsString| {
+        let word = word.to_str().unwrap_or_default();
+        word.starts_with(&letter) && !word.starts_with("--") && habits::answer(command, word).is_some()
+    };
+    let whole = words.find(is_it).and_then(|word| word.to_str());
+    whole.map_or(letter, str::to_owned)
 }
 
 /// The command that the words lead to, by its names, and itself.

@@ -5,7 +5,7 @@ use crate::bench::{Bench, result};
 use crate::schema;
 
 /// What is typed behind `partage`, and all that is said.
-const MISTAKES: [(&str, &str); 40] = [
+const MISTAKES: [(&str, &str); 41] = [
     // nvidia-smi
     (
         "top",
@@ -35,6 +35,10 @@ const MISTAKES: [(&str, &str); 40] = [
     (
         "run -i 0 true",
         "partage run has no option -i; `-g 0` takes GPU 0, as nvidia-smi numbers them",
+    ),
+    (
+        "stop -KILL j3",
+        "partage stop has no option -KILL; `partage stop JOB --grace 1s` sends SIGTERM, and SIGKILL a second later",
     ),
     // docker
     (

@@ -280,6 +280,11 @@ pub(crate) fn counts(view: &JobView) -> Vec<String> {
 /// Which words set each number. Devices of which the same is to be said share a sentence.
 pub(crate) fn rules(job: &Job, view: &JobView) -> Vec<String> {
     let is_default = job.record.default_scope.is_some();
+    // Others may have what it is promised until it comes back.
+    let later = match job.record.residence.residence() {
+        Residence::Away => " again once it is back",
+        _ => "",
+    };
     let rule = |device: &JobDeviceView| {
         let by = |words: &str| {
             if words.is_empty() {
@@ -296,8 +301,8 @@ pub(crate) fn rules(job: &Job, view: &JobView) -> Vec<String> {
         };
         let request = match device.request_bytes {
             0 => format!("nothing promised{}", by(&device.request_from)),
-            bytes if device.request_from.is_empty() => format!("all of it promised ({})", format_bytes(bytes)),
-            bytes => format!("promised {}{}", format_bytes(bytes), by(&device.request_from)),
+            bytes if device.request_from.is_empty() => format!("all of it promised{later} ({})", format_bytes(bytes)),
+            bytes => format!("promised{later} {}{}", format_bytes(bytes), by(&device.request_from)),
         };
         let each = match device.process_limit_bytes {
             Some(each) => format!(
