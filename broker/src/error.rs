@@ -35,6 +35,15 @@ pub enum Error {
          outside: start it on the host (a container with --pid host), or say --pid-namespace any"
     )]
     PidNamespace,
+    /// A service manager gave other sockets than a broker's two.
+    #[error("the sockets that the service manager gave: {0}")]
+    Given(String),
+    /// Somebody who is no broker listens in its place.
+    #[error(
+        "a service manager listens at {} for its own broker: start that one (systemctl start partaged)",
+        .0.display()
+    )]
+    Held(PathBuf),
     /// The kernel refused something the event loop stands on.
     #[error("cannot {what}: {source}")]
     System {

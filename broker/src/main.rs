@@ -19,11 +19,13 @@ use partage_broker::host::user_database::{self, UserHelper};
 use partage_broker::host::{checkpoint, inherited};
 use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
+use partage_broker::server::given;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::files::Disk;
 use partage_broker::snapshot::folder::Folder;
 use partage_broker::snapshot::{dump, fit, inside, restore, shared, store};
 use partage_broker::state::directory::SocketDir;
+use partage_broker::watch::watchdog::Watchdog;
 use partage_broker::watch::{log, notify};
 use partage_protocol::snapshot::{Unfit, generation_name};
 use partage_protocol::units::SECOND_NS;
@@ -243,6 +245,11 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
         Vec::new()
     };
     let directory = SocketDir::prepare(&path, kind)?;
+    // A private broker is nobody's service: what its variables say is its starter's.
+    let given = match kind {
+        Kind::Managed => given::take(&directory)?,
+        Kind::Private => None,
+    };
     let Some(_lock) = directory.lock()? else {
         // Somebody else's broker serves here already: what the starter wanted.
         return Ok(());
@@ -276,11 +283,11 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
     let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
     let user_helper = UserHelper::new(user_database::helper_command())?;
-    let server = Server::new(driver, gpu, (helpers, user_helper), &directory)?;
+    let server = Server::new(driver, gpu, (helpers, user_helper), &directory, given)?;
     if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
         warn!(%error, "the service manager was not told");
     }
-    let result = server.run();
+    let result = server.run(Watchdog::asked());
     info!("left");
     result
 }
@@ -320,4 +327,24 @@ fn random() -> [u8; 32] {
         filled += usize::try_from(count).unwrap_or(0);
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_manual_page_has_every_option_that_help_shows() {
+        let page = include_str!("../../cli/src/commands/partaged.8");
+        let command = Arguments::command();
+        let shown = command.get_arguments().filter(|option| !option.is_hide_set());
+        let names: Vec<&str> = shown.filter_map(clap::Arg::get_long).collect();
+        assert!(names.len() > 5, "{names:?}");
+        for name in names {
+            let written = format!("\\-\\-{}", name.replace('-', "\\-"));
+            assert!(page.contains(&written), "--{name}");
+        }
+    }
 }

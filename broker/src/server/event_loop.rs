@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::connection::Connection;
 use super::foreign::Foreign;
+use super::given::Given;
 use super::limits::HELLO_NS;
 use super::socket::{self};
 use super::token::Token;
@@ -30,6 +31,7 @@ use crate::host::user_database::UserHelper;
 use crate::peer::ConnectionId;
 use crate::state::directory::SocketDir;
 use crate::watch::audit_log::Author;
+use crate::watch::watchdog::Watchdog;
 
 /// The loop and what it watches.
 pub struct Server {
@@ -59,7 +61,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens. `driver` has adopted what an earlier broker left, so the first connection meets a whole state.
+    /// Listens, at the sockets that were `given` or at its own. `driver` has adopted what an earlier broker left, so
+    /// the first connection meets a whole state.
     ///
     /// # Errors
     /// [`Error`] when a socket cannot be made.
@@ -68,11 +71,8 @@ impl Server {
         gpu: Nvml,
         (helpers, user_helper): (CheckpointHelpers, UserHelper),
         directory: &SocketDir,
+        given: Option<Given>,
     ) -> Result<Self, Error> {
-        let is_managed = directory.kind() == crate::kind::Kind::Managed;
-        // A private broker's folder is shut to other users. Where its user mounts `client/` into a container, the
-        // container's users come through, and the kernel says whose they are.
-        let (client_mode, admin_mode) = if is_managed { (0o666, 0o660) } else { (0o666, 0o600) };
         let mut mask = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             mask.add(signal);
@@ -86,12 +86,9 @@ impl Server {
             warn!(note, "refused");
             driver.note(note.to_owned());
         }
-        let admin_listener = socket::listen(&directory.admin_socket(), admin_mode)?;
+        let (client_listener, admin_listener) = listeners(&mut driver, directory, given)?;
         // Its connections have it from there: no command sends descriptors.
         socket::refuse_descriptors(admin_listener.as_fd());
-        driver.share_admin_socket();
-        // Last: a starter that can connect here finds everything else ready.
-        let client_listener = socket::listen(&directory.client_socket(), client_mode)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(Error::system("make an epoll set"))?;
         let add = |fd: std::os::fd::BorrowedFd<'_>, token| {
             epoll
@@ -130,16 +127,21 @@ impl Server {
         })
     }
 
-    /// Runs until told to leave.
+    /// Runs until told to leave; each turn may be a sign of life for the service manager.
     ///
     /// # Errors
     /// [`Error::System`] when epoll itself fails.
-    pub fn run(mut self) -> Result<(), Error> {
+    pub fn run(mut self, mut watchdog: Option<Watchdog>) -> Result<(), Error> {
         let mut events = [EpollEvent::empty(); 128];
         while !self.is_leaving {
             let time = now();
             self.turn(time);
-            let timeout = self.timeout(time);
+            let mut due_ns = u64::MAX;
+            if let Some(watchdog) = &mut watchdog {
+                watchdog.turned(time.ns);
+                due_ns = watchdog.due_ns();
+            }
+            let timeout = self.timeout(time, due_ns);
             let count = match self.epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => 0,
@@ -206,7 +208,7 @@ impl Server {
         }
     }
 
-    fn timeout(&self, now: Now) -> EpollTimeout {
+    fn timeout(&self, now: Now, due_ns: u64) -> EpollTimeout {
         let silent = self.silent.first().and_then(|id| self.connections.get(id));
         let silent = silent.map_or(u64::MAX, |connection| connection.since_ns + HELLO_NS);
         let gpu = self.gpu.deadline_ns().unwrap_or(u64::MAX);
@@ -216,7 +218,7 @@ impl Server {
         let checking = self.checking.keys().filter_map(|id| self.connections.get(id));
         let checking = checking.fold(u64::MAX, |due, connection| due.min(connection.since_ns + HELLO_NS));
         let due = self.driver.deadline_ns().min(silent).min(checking).min(gpu).min(users);
-        let due = due.min(accept);
+        let due = due.min(accept).min(due_ns);
         // Rounded up: waking a millisecond early would spin until the time has come.
         let wait_ms = due.saturating_sub(now.ns).div_ceil(1_000_000).min(60_000);
         EpollTimeout::try_from(wait_ms as i32).unwrap_or(EpollTimeout::ZERO)
@@ -280,4 +282,27 @@ impl Server {
             self.foreign,
         ));
     }
+}
+
+/// Where clients and administrators come in.
+fn listeners(
+    driver: &mut StateDriver,
+    directory: &SocketDir,
+    given: Option<Given>,
+) -> Result<(OwnedFd, OwnedFd), Error> {
+    if let Some(given) = given {
+        return Ok((given.client, given.admin));
+    }
+    let is_managed = directory.kind() == crate::kind::Kind::Managed;
+    // A private broker's folder is shut to other users. Where its user mounts `client/` into a container, the
+    // container's users come through, and the kernel says whose they are.
+    let admin_mode = if is_managed { 0o660 } else { 0o600 };
+    if is_managed {
+        socket::wait_until_free(&directory.client_socket())?;
+    }
+    let admin = socket::listen(&directory.admin_socket(), admin_mode)?;
+    driver.share_admin_socket();
+    // Last: a starter that can connect here finds everything else ready.
+    let client = socket::listen(&directory.client_socket(), 0o666)?;
+    Ok((client, admin))
 }

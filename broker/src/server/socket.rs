@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
     self, AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
@@ -35,6 +36,38 @@ pub fn listen(path: &Path, mode: u32) -> Result<OwnedFd, Error> {
     socket::listen(&fd, backlog).map_err(Error::file("listen at", path))?;
     std::fs::rename(&beside, path).map_err(Error::file("name", path))?;
     Ok(fd)
+}
+
+/// How long a socket may be heard that is nobody's: a broker that was killed lets go of its lock first.
+const DYING: Duration = Duration::from_millis(500);
+
+/// Refuses to take the place of somebody who listens at `path` and is no broker, for the caller has the broker's lock:
+/// a service manager, whose clients would wait for ever.
+///
+/// # Errors
+/// [`Error::Held`].
+pub fn wait_until_free(path: &Path) -> Result<(), Error> {
+    let deadline = Instant::now() + DYING;
+    while is_heard(path) {
+        if Instant::now() >= deadline {
+            return Err(Error::Held(path.to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn is_heard(path: &Path) -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let Ok(address) = UnixAddr::new(path) else { return false };
+    let socket = socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
+    // A queue that is full is somebody's, too.
+    socket.is_ok_and(|socket| {
+        matches!(
+            socket::connect(socket.as_raw_fd(), &address),
+            Ok(()) | Err(nix::Error::EAGAIN)
+        )
+    })
 }
 
 /// The next waiting connection.

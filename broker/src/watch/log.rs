@@ -4,7 +4,7 @@
 //! `partaged.log` is the newest; `.1` to `.3` are older. A full disk loses log lines, never the broker.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,12 @@ pub fn start(path: &Path, level: &str, size: u64, with_stderr: bool) -> Result<(
     let file = RotatingFile::open(path, size).map_err(Error::file("open", path))?;
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let json = tracing_subscriber::fmt::layer().json().with_writer(file);
-    let text = with_stderr.then(|| tracing_subscriber::fmt::layer().with_writer(io::stderr));
+    let is_terminal = io::stderr().is_terminal();
+    let text = with_stderr.then(|| {
+        tracing_subscriber::fmt::layer()
+            .with_ansi(is_terminal)
+            .with_writer(io::stderr)
+    });
     // A second start in one process happens only in tests; the first subscriber stays.
     let _ = tracing_subscriber::registry()
         .with(filter)

@@ -10,3 +10,4 @@ pub mod log;
 pub mod notify;
 pub mod other_brokers;
 pub mod users;
+pub mod watchdog;

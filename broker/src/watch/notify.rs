@@ -15,7 +15,10 @@ pub fn notify(socket: Option<std::ffi::OsString>, state: &str) -> std::io::Resul
         Some((b'@', rest)) => SocketAddr::from_abstract_name(rest)?,
         _ => SocketAddr::from_pathname(&name)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    let sender = UnixDatagram::unbound()?;
+    // The event loop asks: a manager that does not read must not keep it.
+    sender.set_nonblocking(true)?;
+    sender.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
 }
 

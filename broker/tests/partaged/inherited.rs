@@ -69,6 +69,15 @@ fn a_hard_limit_is_said_to_the_first_run_and_in_status() {
     assert!(!says("second"), "and no other");
 }
 
+#[test]
+fn a_log_in_the_foreground_has_no_colours_in_a_file() {
+    let mut rig = Rig::stopped(1, 16 * GIB);
+    let file = rig.folder.path().join("said");
+    rig.start_in_shell(&format!("exec \"$0\" \"$@\" --foreground 2>{}", file.display()));
+    let said = std::fs::read_to_string(file).expect("written");
+    assert!(said.contains("starting") && !said.contains('\x1b'), "{said}");
+}
+
 /// Containers often keep this right from root.
 fn may_raise() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("always there");

@@ -81,6 +81,17 @@ impl ConnectionError {
 /// This command explained a silence: once is enough, however often it connects.
 static HAS_EXPLAINED: AtomicBool = AtomicBool::new(false);
 
+/// Whose socket `path` is: who listens, but for a service manager that listens for its broker. The socket directory's
+/// lock says which process that is, if any is there.
+fn broker_process(listener: i32, path: &Path) -> Option<u32> {
+    let mut folders = path.ancestors().skip(1).take(2);
+    match u32::try_from(listener) {
+        Ok(0) | Err(_) => None,
+        Ok(1) => folders.find_map(silence::broker_of),
+        Ok(pid) => Some(pid),
+    }
+}
+
 /// A connection to a broker.
 pub struct Connection {
     socket: OwnedFd,
@@ -117,7 +128,7 @@ impl Connection {
         Ok(Self {
             socket,
             assembler: Assembler::default(),
-            pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0),
+            pid: broker_process(peer.pid(), path),
         })
     }
 

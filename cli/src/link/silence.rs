@@ -46,7 +46,12 @@ fn words(pid: Option<u32>, state: Option<char>, is_managed: bool) -> (String, St
     let seconds = PATIENCE.as_secs();
     let Some(pid) = pid else {
         let what = format!(" is there but did not answer within {seconds} s");
-        return (what, "see its processes: pgrep -a partaged".to_owned());
+        // A service manager may listen for a broker that does not come up.
+        let hint = match is_managed {
+            true => "see its service: systemctl status partaged",
+            false => "see its processes: pgrep -a partaged",
+        };
+        return (what, hint.to_owned());
     };
     let what = match state {
         Some('T' | 't') => format!(" (pid {pid}) is stopped and did not answer within {seconds} s"),

@@ -9,9 +9,11 @@ use std::process::Command;
 use super::bench::{Bench, result};
 use super::schema;
 
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 9] = [
     "etc/partage/partage.toml",
+    "etc/systemd/system/partaged-admin.socket",
     "etc/systemd/system/partaged.service",
+    "etc/systemd/system/partaged.socket",
     "usr/local/bin/partage",
     "usr/local/bin/partaged",
     "usr/local/lib/partage/installed",

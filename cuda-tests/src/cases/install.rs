@@ -281,7 +281,9 @@ fn service(rig: &Rig) {
     assert!(said.contains("\nshown ") && !said.contains("without systemd"), "{said}");
     let calls = || host.say("0", &["cat", "/run/systemd/calls"]).1;
     assert!(
-        calls().contains("daemon-reload") && calls().contains("enable partaged.service"),
+        calls().contains("daemon-reload")
+            && calls().contains("enable partaged.service partaged.socket partaged-admin.socket")
+            && calls().contains("start partaged.socket partaged-admin.socket"),
         "{}",
         calls()
     );
@@ -292,26 +294,16 @@ fn service(rig: &Rig) {
     let (code, said) = host.install(&["install"]);
     assert!(code == Some(0) && said.ends_with("nothing changed\n"), "{said}");
     assert_eq!(status("60001")["broker"]["pid"].as_u64(), second, "it was left alone");
-    // The real one reads the unit, where it is there to.
-    let analyze = std::path::Path::new("/usr/bin/systemd-analyze");
-    if analyze.exists() {
-        let verify = [
-            "systemd-analyze",
-            "verify",
-            "--man=no",
-            "/etc/systemd/system/partaged.service",
-        ];
-        let (_, said) = host.say("0", &verify);
-        assert!(!said.contains("partaged.service:"), "{said}");
-    } else {
-        println!("SKIPPED: systemd-analyze is not here to read the unit");
-    }
+    read_units(rig, &host);
     let (code, said) = host.install(&["uninstall"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(calls().contains("disable --now partaged.service"), "{}", calls());
+    let gone = "disable --now partaged.service partaged.socket partaged-admin.socket";
+    assert!(calls().contains(gone), "{}", calls());
     let state = host.state();
     for gone in [
         "partaged.service",
+        "partaged.socket",
+        "partaged-admin.socket",
         "/run/partage ",
         "/usr/local/bin/partage",
         "/run/systemd/enabled",
@@ -319,6 +311,24 @@ fn service(rig: &Rig) {
         assert!(!state.contains(gone), "{gone} is left: {state}");
     }
     assert!(before.contains("/run/partage ") && state.contains("/etc/partage/partage.toml "));
+}
+
+/// The real one reads the units, where it is there to.
+fn read_units(rig: &Rig, host: &Host<'_>) {
+    if !std::path::Path::new("/usr/bin/systemd-analyze").exists() {
+        println!("SKIPPED: systemd-analyze is not here to read the units");
+        return;
+    }
+    let units = ["partaged.service", "partaged.socket", "partaged-admin.socket"];
+    let units = units.map(|unit| format!("/etc/systemd/system/{unit}"));
+    let mut verify = vec!["systemd-analyze", "verify", "--man=no"];
+    verify.extend(units.iter().map(String::as_str));
+    let (code, said) = host.say("0", &verify);
+    assert!(code == Some(0) && !said.contains("partaged"), "{said}");
+    let security = ["systemd-analyze", "security", "--offline=true", &units[0]];
+    let (_, said) = host.say("0", &security);
+    let figure = said.lines().find(|line| line.contains("exposure level"));
+    rig.note(figure.unwrap_or("this systemd-analyze gives no figure").trim());
 }
 
 /// While only private brokers are there, `run`, `ps`, `status` and `why` name the other users'; `install` does, too.

@@ -17,6 +17,7 @@ mod families;
 mod faults;
 mod gate;
 mod gate_leaving;
+mod given_sockets;
 mod graphs;
 mod green_contexts;
 mod guest;
@@ -93,6 +94,7 @@ pub fn all() -> Vec<Case> {
         green_contexts::cases(),
         gate::cases(),
         gate_leaving::cases(),
+        given_sockets::cases(),
         hold::cases(),
         residence::cases(),
         marks::cases(),

@@ -73,7 +73,8 @@ pub fn broker(rig: &Rig) -> Child {
     started(rig, command(rig))
 }
 
-fn command(rig: &Rig) -> Command {
+/// The broker with this configuration, not started yet.
+pub fn command(rig: &Rig) -> Command {
     let mut command = rig.command(built("partaged"));
     command.arg("--managed").arg("--config").arg(config(rig));
     command.arg("--socket-dir").arg(rig.socket_dir());

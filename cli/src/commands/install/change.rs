@@ -145,12 +145,12 @@ impl Changes {
     }
 
     /// Everything stays: the files that were replaced go, but for what somebody else had written at `foreign`.
-    pub fn keep(&mut self, foreign: Option<&Path>) {
+    pub fn keep(&mut self, foreign: &[PathBuf]) {
         for undo in &self.done {
             let Undo::Replaced { path, before } = undo else {
                 continue;
             };
-            if foreign == Some(path.as_path()) {
+            if foreign.contains(path) {
                 let thing = before.display().to_string();
                 self.lines.push(Line { word: "kept", thing });
             } else {
@@ -162,7 +162,7 @@ impl Changes {
     /// Undoes everything, newest first. Answers what is left, and why.
     pub fn undo(&mut self) -> Vec<String> {
         let mut left = Vec::new();
-        let is_unit = |path: &Path| path.extension().is_some_and(|end| end == "service");
+        let is_unit = |path: &Path| path.extension().is_some_and(|end| end == "service" || end == "socket");
         let mut is_unit_other = false;
         while let Some(undo) = self.done.pop() {
             let (what, result) = match undo {
@@ -335,7 +335,7 @@ mod tests {
         let to = dir.join("file");
         let mut changes = Changes::default();
         assert!(changes.file(&text("one"), &to).expect("placed"));
-        changes.keep(None);
+        changes.keep(&[]);
         let mut again = Changes::default();
         assert!(!again.file(&text("one"), &to).expect("there"));
         let mut configuration = text("another");
@@ -355,12 +355,12 @@ mod tests {
         assert!(again.file(&copy, &to).expect("replaced"));
         assert!(!again.file(&copy, &to).expect("the same"));
         assert_eq!(fs::read_to_string(&to).expect("there"), "two");
-        again.keep(None);
+        again.keep(&[]);
         assert_eq!(all(&dir).len(), 2, "nothing is left beside them: {:?}", all(&dir));
         // What somebody else had written stays beside it.
         let mut over = Changes::default();
         assert!(over.file(&text("three"), &to).expect("replaced"));
-        over.keep(Some(to.as_path()));
+        over.keep(std::slice::from_ref(&to));
         assert_eq!(fs::read_to_string(dir.join("file.before")).expect("kept"), "two");
         fs::remove_dir_all(dir).expect("clean up");
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use nix::unistd::Group;
 
-use super::tree::UNIT;
+use super::tree::{SOCKETS, UNIT};
 use crate::commands::broker;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::{Place, Rule, SYSTEM_DIR, reason};
@@ -42,7 +42,7 @@ impl Started {
     /// It does not end, or systemd refuses.
     pub fn undo(self) -> Outcome<()> {
         match self {
-            Self::Service => systemctl(&["disable", "--now", UNIT]),
+            Self::Service => disable(),
             Self::Process { is_new } => {
                 broker::stop(&system_place())?;
                 match is_new {
@@ -93,6 +93,17 @@ pub fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
         Kind::Failed,
         format!("cannot {verb} {}: {}", path.display(), reason(error)),
     )
+}
+
+/// Ends the service and its sockets, for good. A host of before the sockets has none.
+///
+/// # Errors
+/// systemd refuses.
+pub fn disable() -> Outcome<()> {
+    let is_there = |unit: &&str| systemctl(&["cat", unit]).is_ok();
+    let mut words = vec!["disable", "--now", UNIT];
+    words.extend(SOCKETS.iter().filter(|unit| is_there(unit)));
+    systemctl(&words)
 }
 
 /// Asks systemd.

@@ -48,7 +48,7 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
     let tree = Tree::new(root, &program);
     let mut changes = Changes::default();
     let has_started = root.is_none() && arguments.start != Some(StartNow::No);
-    let foreign = foreign_unit(&tree);
+    let foreign = foreign_units(&tree);
     let result = put(&tree, &program, has_started, &mut changes);
     // Last: programs that start from then on find the broker.
     let result = result.and_then(|()| match arguments.system_preload {
@@ -57,7 +57,7 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
     });
     result.map_err(|failure| changes.failed(failure))?;
     let is_changed = changes.is_any();
-    changes.keep(foreign.as_deref());
+    changes.keep(&foreign);
     // From here on a failure is one of the proof: what is installed stays.
     let proof = match has_started {
         true => Some(proof::try_another_user(&tree.program("partage"))?),
@@ -101,11 +101,12 @@ fn put(tree: &Tree, program: &Path, has_started: bool, changes: &mut Changes) ->
     }
 }
 
-/// The place of the unit where no installation put it: what is there may be the administrator's own.
-fn foreign_unit(tree: &Tree) -> Option<PathBuf> {
-    let unit = tree.unit();
-    let is_ours = read_record(tree).is_some_and(|record| record.contains(&unit.display().to_string()));
-    (!is_ours).then(|| tree.at(&unit))
+/// The places of units where no installation put them: what is there may be the administrator's own.
+fn foreign_units(tree: &Tree) -> Vec<PathBuf> {
+    let record = read_record(tree).unwrap_or_default();
+    let units = tree.units().into_iter();
+    let foreign = units.filter(|unit| !record.contains(&unit.display().to_string()));
+    foreign.map(|unit| tree.at(&unit)).collect()
 }
 
 /// What was put here, line by line.

@@ -147,7 +147,7 @@ pub fn take_out(tree: &Tree, changes: &mut Changes) -> Outcome<bool> {
         return Ok(true);
     }
     write(&file, text, changes)?;
-    changes.keep(None);
+    changes.keep(&[]);
     Ok(true)
 }
 
@@ -427,7 +427,7 @@ mod tests {
             );
             assert_eq!(now().as_deref(), before);
             put_tried(&tree, &mut changes, tried, || Ok(())).expect("it runs");
-            changes.keep(None);
+            changes.keep(&[]);
             let mut again = Changes::default();
             put_tried(&tree, &mut again, untried, || Ok(())).expect("it is there");
             assert!(!again.is_any());

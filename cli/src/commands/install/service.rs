@@ -10,8 +10,8 @@ use std::os::unix::fs::DirBuilderExt;
 use partage_protocol::admin::BrokerView;
 
 use super::change::Changes;
-use super::host::{Started, cannot, has_systemd, system_place, systemctl};
-use super::tree::{Tree, UNIT};
+use super::host::{Started, cannot, disable, has_systemd, system_place, systemctl};
+use super::tree::{SOCKETS, Tree, UNIT};
 use crate::commands::broker;
 use crate::failure::Outcome;
 use crate::launch::installed::BROKER;
@@ -79,7 +79,9 @@ fn start_service(is_running: bool, must_change: bool, changes: &mut Changes) -> 
         asks(&["is-active", "--quiet", UNIT]),
         asks(&["is-enabled", "--quiet", UNIT]),
     );
-    if is_active && is_enabled && is_running && !must_change {
+    // Asked of several at once, it says yes for one.
+    let has_sockets = SOCKETS.iter().all(|unit| asks(&["is-active", "--quiet", unit]));
+    if is_active && is_enabled && is_running && has_sockets && !must_change {
         changes.say("unchanged", format!("{UNIT} runs"));
         return Ok(());
     }
@@ -90,7 +92,13 @@ fn start_service(is_running: bool, must_change: bool, changes: &mut Changes) -> 
     if !(is_active && is_enabled) {
         changes.started(Started::Service);
     }
-    systemctl(&["enable", UNIT])?;
+    systemctl(&["enable", UNIT, SOCKETS[0], SOCKETS[1]])?;
+    if is_active && !has_sockets {
+        // systemd opens no socket for a service that runs without it.
+        systemctl(&["stop", UNIT])?;
+    }
+    // Those that it holds already it goes on holding: nobody who comes meanwhile finds them shut.
+    systemctl(&["start", SOCKETS[0], SOCKETS[1]])?;
     systemctl(&["restart", UNIT])?;
     launch_broker::reach(&place)?;
     say_started(&place, changes)
@@ -109,7 +117,7 @@ fn say_started(place: &Place, changes: &mut Changes) -> Outcome<()> {
 pub fn stop() -> Outcome<bool> {
     let has_service = has_systemd() && systemctl(&["cat", UNIT]).is_ok();
     if has_service {
-        systemctl(&["disable", "--now", UNIT])?;
+        disable()?;
     }
     Ok(broker::stop(&system_place())? || has_service)
 }

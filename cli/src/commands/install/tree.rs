@@ -5,7 +5,7 @@
 //!   /usr/local/bin/partage, partaged
 //!   /usr/local/lib/partage/           the library, the simulated driver; `installed`: the record of what was put here
 //!   /usr/local/share/doc/partage/     where the program came with pages
-//!   /etc/systemd/system/partaged.service
+//!   /etc/systemd/system/partaged.service, partaged.socket, partaged-admin.socket
 //!   /etc/partage/partage.toml         every key with its default, commented; never overwritten, never removed
 //! ```
 //! A program that a package manager put into `/usr/bin` stays there: then only what lies below `/etc` is made.
@@ -21,8 +21,15 @@ use crate::launch::place::{SYSTEM_CONFIG, reason};
 const PREFIX: &str = "/usr/local";
 /// The service.
 pub const UNIT: &str = "partaged.service";
+/// The sockets that systemd holds for it, for everyone and for administrators.
+pub const SOCKETS: [&str; 2] = ["partaged.socket", "partaged-admin.socket"];
 const UNIT_FOLDER: &str = "/etc/systemd/system";
-const UNIT_TEXT: &str = include_str!("partaged.service");
+/// Each unit with its text.
+const UNITS: [(&str, &str); 3] = [
+    (UNIT, include_str!("partaged.service")),
+    (SOCKETS[0], include_str!("partaged.socket")),
+    (SOCKETS[1], include_str!("partaged-admin.socket")),
+];
 /// Every key with its default is written down once, on the page.
 const CONFIGURATION_PAGE: &str = include_str!("../../../../docs/configuration.md");
 
@@ -137,12 +144,13 @@ impl Tree {
                 }
             }
         }
-        files.push(Placed {
-            path: self.unit(),
-            content: Content::Text(unit_text(&self.program(installed::BROKER))),
+        let broker = self.program(installed::BROKER);
+        files.extend(UNITS.map(|(name, text)| Placed {
+            path: unit(name),
+            content: Content::Text(unit_text(text, &broker)),
             mode: 0o644,
             is_configuration: false,
-        });
+        }));
         files.push(Placed {
             path: SYSTEM_CONFIG.into(),
             content: Content::Text(commented(CONFIGURATION_PAGE)),
@@ -163,7 +171,7 @@ impl Tree {
             .any(|name| path == self.program(name));
         let folders = self.own_folders();
         let is_below = folders.iter().any(|folder| path.starts_with(folder) && path != folder);
-        is_plain && (is_program || is_below || path == self.unit()) && self.stays_below(path)
+        is_plain && (is_program || is_below || self.units().iter().any(|unit| path == unit)) && self.stays_below(path)
     }
 
     /// Does no link on the way lead out of the root?
@@ -178,10 +186,14 @@ impl Tree {
         }
     }
 
-    /// The unit file.
-    pub fn unit(&self) -> PathBuf {
-        Path::new(UNIT_FOLDER).join(UNIT)
+    /// The unit files.
+    pub fn units(&self) -> [PathBuf; 3] {
+        UNITS.map(|(name, _)| unit(name))
     }
+}
+
+fn unit(name: &str) -> PathBuf {
+    Path::new(UNIT_FOLDER).join(name)
 }
 
 /// This program's file.
@@ -198,8 +210,8 @@ pub fn own_program() -> Outcome<PathBuf> {
     })
 }
 
-fn unit_text(broker: &Path) -> String {
-    UNIT_TEXT.replace("/usr/local/bin/partaged", &broker.display().to_string())
+fn unit_text(text: &str, broker: &Path) -> String {
+    text.replace("/usr/local/bin/partaged", &broker.display().to_string())
 }
 
 /// The first block of TOML on the page, with all but the schema's line commented.
@@ -232,7 +244,9 @@ mod tests {
             .files(Path::new("/usr/bin/partage"))
             .expect("nothing is copied");
         let paths: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
-        assert_eq!(paths, ["/etc/systemd/system/partaged.service", SYSTEM_CONFIG]);
+        let mut expected = packaged.units().map(|path| path.display().to_string()).to_vec();
+        expected.push(SYSTEM_CONFIG.to_owned());
+        assert_eq!(paths, expected);
         let Content::Text(unit) = &files[0].content else {
             panic!("a text")
         };
@@ -265,8 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_the_unit_as_it_is_installed() {
+    fn the_page_shows_the_sockets_as_they_are_installed_and_names_the_service() {
         let page = include_str!("../../../../docs/administrators.md");
-        assert!(page.contains(UNIT_TEXT), "docs/administrators.md has another unit");
+        for (name, text) in UNITS {
+            let is_there = page.contains(&format!("/etc/systemd/system/{name}"));
+            assert!(is_there, "docs/administrators.md does not name {name}");
+            let listens = text.lines().find(|line| line.starts_with("ListenSequentialPacket="));
+            let socket = listens.and_then(|line| line.split_once('=')).map(|(_, path)| path);
+            assert!(socket.is_none_or(|path| page.contains(path)), "{name}: {socket:?}");
+        }
     }
 }

@@ -177,12 +177,13 @@ begin() { $(sed -n 's/^ExecStart=//p' $unit) </dev/null >/dev/null 2>&1 & echo $
 end() { running && kill "$(cat /run/systemd/pid)"; while running; do sleep 0.01; done; rm -f /run/systemd/pid; }
 case "$1" in
 daemon-reload) ;;
-cat) test -f $unit ;;
-is-active) running ;;
+cat) test -f "/etc/systemd/system/$2" ;;
+is-active) case "$3" in *.socket) test -f /run/systemd/sockets ;; *) running ;; esac ;;
 is-enabled) test -f /run/systemd/enabled ;;
 enable) : >/run/systemd/enabled ;;
+start) : >/run/systemd/sockets ;;
 restart) end; begin ;;
-disable) rm -f /run/systemd/enabled; end ;;
+disable) rm -f /run/systemd/enabled /run/systemd/sockets; end ;;
 *) echo "unknown: $*" >&2; exit 1 ;;
 esac
 "#;
