@@ -109,6 +109,7 @@ pub enum Command {
     Uninstall(Uninstall),
     Events(Events),
     Completions(Completions),
+    Man(Man),
     Version(Version),
 }
 
@@ -472,6 +473,20 @@ pub struct Events {
 pub struct Completions {
     /// Which shell
     pub shell: Shell,
+}
+
+/// Write the manual pages into a folder
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Writes partage.1, a page for each command (partage-run.1, ...) and partaged.8.
+
+Example:
+  partage man ~/.local/share/man/man1 && man partage-run"
+)]
+pub struct Man {
+    /// An existing folder; pages of the same names are replaced
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// Print the version

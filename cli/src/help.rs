@@ -31,7 +31,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
             "cdi",
         ],
     ),
-    ("Check", &["doctor", "verify", "version", "completions", "help"]),
+    ("Check", &["doctor", "verify", "version", "completions", "man", "help"]),
 ];
 /// Columns of the list of commands.
 const WIDTH: usize = 80;

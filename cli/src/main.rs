@@ -25,8 +25,8 @@ use clap::error::ErrorKind;
 use arguments::{Arguments, CdiAction, Command, HookAction};
 use commands::container::{cdi, hook, register};
 use commands::{
-    about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, snapshot, status,
-    stop, verify, why,
+    about, broker, config, doctor, events, get, install, man, ps, queue, quota, residence, run, set, sim, snapshot,
+    status, stop, verify, why,
 };
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
@@ -142,6 +142,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Verify(arguments) => verify::verify(arguments, place, report),
         Command::Events(arguments) => events::events(arguments, place, report),
         Command::Completions(arguments) => about::completions(arguments),
+        Command::Man(arguments) => man::write(arguments, report),
         Command::Version(_) => about::version(report),
     }
 }

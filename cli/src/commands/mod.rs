@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod events;
 pub mod get;
 pub mod install;
+pub mod man;
 pub mod ps;
 pub mod queue;
 pub mod quota;
