@@ -46,6 +46,7 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
     require_root(root, "install")?;
     let program = tree::own_program()?;
     let tree = Tree::new(root, &program);
+    not_beside_the_package(root, &program)?;
     let mut changes = Changes::default();
     let has_started = root.is_none() && arguments.start != Some(StartNow::No);
     let foreign = foreign_units(&tree);
@@ -91,7 +92,11 @@ fn put(tree: &Tree, program: &Path, has_started: bool, changes: &mut Changes) ->
         mode: 0o644,
         is_configuration: false,
     };
-    changes.file(&record, &tree.at(&record.path))?;
+    if tree.is_of_package() {
+        changes.say("kept", "programs, library and units: of the package partage");
+    } else {
+        changes.file(&record, &tree.at(&record.path))?;
+    }
     for file in configurations {
         changes.file(file, &tree.at(&file.path))?;
     }
@@ -122,6 +127,16 @@ fn not_below(root: Option<&Path>, system_preload: bool) -> Outcome<()> {
     }
     let message = "--system-preload with --root, below which no program can be tried";
     Err(Failure::new(Kind::Invalid, message).hint("leave one of them out"))
+}
+
+/// Programs in /usr/local and units in /etc would hide those of the package.
+fn not_beside_the_package(root: Option<&Path>, program: &Path) -> Outcome<()> {
+    if root.is_some() || program.starts_with("/usr/bin") || !tree::has_package() {
+        return Ok(());
+    }
+    let message = "this host has the package partage, whose programs and units another installation would hide";
+    let failure = Failure::new(Kind::Failed, message);
+    Err(failure.hint("use the package's: sudo /usr/bin/partage install; or first: sudo apt remove partage"))
 }
 
 fn require_root(root: Option<&Path>, word: &str) -> Outcome<()> {
@@ -217,7 +232,7 @@ pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
         return Ok(0);
     }
     let Some(record) = read_record(&tree) else {
-        let message = format!("nothing to remove: {} is not there", tree.at(&tree.record()).display());
+        let message = nothing_of_ours(&tree);
         let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
         report.data(
             "uninstall",
@@ -268,6 +283,14 @@ pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
         },
     );
     Ok(0)
+}
+
+/// Why there is nothing to remove.
+fn nothing_of_ours(tree: &Tree) -> String {
+    match tree.is_of_package() {
+        true => "everything here is of the package partage: sudo apt remove partage".to_owned(),
+        false => format!("nothing to remove: {} is not there", tree.at(&tree.record()).display()),
+    }
 }
 
 /// Who still has jobs under the broker that is about to end.

@@ -61,6 +61,18 @@ pub struct Tree {
     root: PathBuf,
     prefix: PathBuf,
     has_programs: bool,
+    has_units: bool,
+}
+
+/// Where dpkg lists the files of the package, and the package its service.
+const PACKAGE: [&str; 2] = [
+    "/var/lib/dpkg/info/partage.list",
+    "/lib/systemd/system/partaged.service",
+];
+
+/// Has this host the package `partage`?
+pub fn has_package() -> bool {
+    Path::new(PACKAGE[0]).exists()
 }
 
 impl Tree {
@@ -71,7 +83,13 @@ impl Tree {
             root: root.unwrap_or(Path::new("/")).to_owned(),
             prefix: if is_packaged { "/usr".into() } else { PREFIX.into() },
             has_programs: !is_packaged,
+            has_units: !(is_packaged && PACKAGE.iter().all(|path| Path::new(path).exists())),
         }
+    }
+
+    /// Are programs and units those of the package?
+    pub fn is_of_package(&self) -> bool {
+        !self.has_units
     }
 
     /// The place of a path below the root.
@@ -145,7 +163,8 @@ impl Tree {
             }
         }
         let broker = self.program(installed::BROKER);
-        files.extend(UNITS.map(|(name, text)| Placed {
+        let units = UNITS.iter().filter(|_| self.has_units);
+        files.extend(units.map(|(name, text)| Placed {
             path: unit(name),
             content: Content::Text(unit_text(text, &broker)),
             mode: 0o644,
@@ -247,6 +266,14 @@ mod tests {
         let mut expected = packaged.units().map(|path| path.display().to_string()).to_vec();
         expected.push(SYSTEM_CONFIG.to_owned());
         assert_eq!(paths, expected);
+        // With the package's units there is nothing but the configuration to make.
+        let whole = Tree {
+            has_units: false,
+            ..packaged.clone()
+        };
+        let files_left = whole.files(Path::new("/usr/bin/partage")).expect("nothing is copied");
+        assert!(whole.is_of_package() && !packaged.is_of_package());
+        assert_eq!(files_left, files[3..]);
         let Content::Text(unit) = &files[0].content else {
             panic!("a text")
         };
