@@ -6,10 +6,11 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ruled_host::{SOON, command, config};
 use super::{Case, tenth};
@@ -21,6 +22,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("given_sockets::restarts_lose_no_client_and_no_limit", restarts).simulated(SIM),
         Case::new("given_sockets::another_set_is_refused_and_named", wrong_sets).simulated(SIM),
+        Case::new("given_sockets::the_watchdog_hears_of_a_loop_that_turns", watchdog).simulated(SIM),
     ]
 }
 
@@ -161,6 +163,43 @@ fn restarts(rig: &Rig) {
     rig.note(format!("{rounds} restarts, {} clients", rounds * COMERS));
     let _ = broker.kill();
     let _ = broker.wait();
+}
+
+/// What a service manager with a watchdog of 300 ms hears, and that a stopped broker says nothing.
+fn watchdog(rig: &Rig) {
+    let holder = Holder::new(rig);
+    let path = rig.dir.join("notify.sock");
+    let manager = UnixDatagram::bind(&path).expect("bound");
+    manager.set_read_timeout(Some(SOON)).expect("set");
+    let [client, admin] = &holder.sockets;
+    let mut command = holder.broker([client, admin], "client:admin");
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let mut broker = command.spawn().expect("it starts");
+    let hear = || {
+        let mut buffer = [0; 4096];
+        let length = manager.recv(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    };
+    assert_eq!(hear().as_deref(), Some("READY=1"));
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(hear().as_deref(), Some("WATCHDOG=1"));
+    }
+    assert!(
+        start.elapsed() >= Duration::from_millis(800),
+        "no more often than asked"
+    );
+    // SAFETY: this case's own child.
+    unsafe { libc::kill(broker.id().cast_signed(), libc::SIGSTOP) };
+    manager.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+    while hear().is_some() {}
+    manager.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
+    assert_eq!(hear(), None, "it is stopped");
+    let _ = broker.kill();
+    let _ = broker.wait();
+    for path in &holder.paths {
+        std::fs::remove_file(path).expect("ours");
+    }
 }
 
 fn wrong_sets(rig: &Rig) {
