@@ -3,6 +3,7 @@
 
 mod config;
 mod container;
+mod demo;
 mod install;
 mod on_full;
 mod quota;
@@ -23,6 +24,7 @@ use crate::show::terminal::ColorChoice;
 
 pub use config::{Config, ConfigAction};
 pub use container::{Cdi, CdiAction, CdiGenerate, CreateRuntime, Hook, HookAction, Numbers, Register};
+pub use demo::Demo;
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
@@ -43,6 +45,7 @@ pub use verify::Verify;
   partage ps                                list the jobs
   partage set j3 mem=8GiB compute=50%       change a running job
   partage sim -- partage run -m 25% -- CMD  try it on a simulated GPU
+  partage demo                              see it at work, in a few seconds
 
 Exit status: 0 success, 1 refused, 2 bad usage, 3 not permitted, 4 no such job,
 5 no broker running, or it does not answer. `run` and `sim` exit with COMMAND's
@@ -103,6 +106,7 @@ pub enum Command {
     Hook(Box<Hook>),
     Cdi(Cdi),
     Sim(Sim),
+    Demo(Demo),
     Doctor(Doctor),
     Verify(Verify),
     Install(Install),

@@ -25,8 +25,8 @@ use clap::error::ErrorKind;
 use arguments::{Arguments, CdiAction, Command, HookAction};
 use commands::container::{cdi, hook, register};
 use commands::{
-    about, broker, config, doctor, events, get, install, man, ps, queue, quota, residence, run, set, sim, snapshot,
-    status, stop, verify, why,
+    about, broker, config, demo, doctor, events, get, install, man, ps, queue, quota, residence, run, set, sim,
+    snapshot, status, stop, verify, why,
 };
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
@@ -138,6 +138,11 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         }
         Command::Install(arguments) => install::install(arguments, report),
         Command::Uninstall(arguments) => install::uninstall(arguments, report),
+        Command::Demo(_) => {
+            let is_explicit =
+                matches.value_source("socket_dir").is_some() || std::env::var_os("PARTAGE_SOCKET_DIR").is_some();
+            demo::demo(place, is_explicit, report)
+        }
         Command::Doctor(arguments) => doctor::doctor(arguments, place, report),
         Command::Verify(arguments) => verify::verify(arguments, place, report),
         Command::Events(arguments) => events::events(arguments, place, report),

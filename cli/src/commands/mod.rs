@@ -6,6 +6,7 @@ mod audit;
 pub mod broker;
 pub mod config;
 pub mod container;
+pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod get;

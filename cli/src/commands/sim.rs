@@ -52,7 +52,6 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     let driver = installed::find(installed::SIM_DRIVER)?;
     let nvml = installed::find(installed::SIM_NVML)?;
     let root = PathBuf::from(format!("/tmp/partage-sim-{}", Uid::effective()));
-    place::make_own_dir(&root)?;
     let visit = Visit::take(&root, arguments, memory, &driver, &nvml)?;
     let mut environment = environment(command.environment.clone(), &root, &visit.dir);
     if arguments.nvrtc_ptx {
@@ -133,6 +132,8 @@ impl Visit {
                 clear(&self.dir)?;
                 // The gate last, while it is held: who waits for it sees that it is gone and makes a new one.
                 let _ = fs::remove_file(&self.lock_path).and_then(|()| fs::remove_file(&self.gate_path));
+                // The folder of all machines, when this was the last of them; else it is not empty.
+                let _ = self.gate_path.parent().map(fs::remove_dir);
                 Ok(())
             }
             Err(_) => Ok(()),
@@ -367,11 +368,26 @@ fn check_name(name: &str) -> Outcome<()> {
 
 /// Longer than ending a broker takes.
 const GATE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// How often the folder may go between its making and the opening of a file in it.
+const GATE_TRIES: u32 = 100;
 
 fn gate(path: &Path) -> Outcome<Flock<File>> {
+    let mut tries = 0;
     loop {
         let doing = "making or removing the simulated machine";
-        let gate = silence::lock(open_lock(path)?, path, GATE_PATIENCE, doing)?;
+        // The last machine takes the folder of all machines along.
+        let opened = path
+            .parent()
+            .map_or(Ok(()), place::make_own_dir)
+            .and_then(|()| open_lock(path));
+        let file = match opened {
+            Err(_) if tries < GATE_TRIES && path.parent().is_some_and(|root| !root.exists()) => {
+                tries += 1;
+                continue;
+            }
+            opened => opened?,
+        };
+        let gate = silence::lock(file, path, GATE_PATIENCE, doing)?;
         // The last one out may have removed the file while we waited for its lock.
         let inode = |data: std::io::Result<fs::Metadata>| data.map(|data| data.ino()).ok();
         if inode(path.symlink_metadata()) == inode(gate.metadata()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files that belong to this program: the preloaded library, the broker, the simulated driver.
+//! The files that belong to this program: the preloaded library, the broker, the simulated driver, the demo's client.
 //!
 //! They lie beside the program (a build tree) or in `../lib/partage/` (a package, a wheel, `~/.local`).
 //! `PARTAGE_LIB_DIR` names another directory and is looked at first.
@@ -19,6 +19,8 @@ pub const SIM_DRIVER: &str = "libpartage_sim_cuda.so";
 pub const SIM_NVML: &str = "libpartage_sim_nvml.so";
 /// The preload that hands out PTX where a program asks NVRTC for machine code.
 pub const SIM_NVRTC: &str = "libpartage_sim_nvrtc.so";
+/// The CUDA program that `partage demo` runs.
+pub const DEMO_CLIENT: &str = "partage-demo-client";
 
 /// Absolute path of one of our files.
 ///

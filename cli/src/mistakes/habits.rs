@@ -176,7 +176,7 @@ const COMMANDS: &[Habit] = &[
     ),
     habit(
         "",
-        &["simulate", "simulator", "demo", "fake"],
+        &["simulate", "simulator", "fake"],
         "`partage sim` gives a command a simulated machine",
     ),
     habit(

@@ -11,6 +11,7 @@ mod containers;
 mod control_group;
 mod death;
 mod deepbind;
+mod demo;
 mod devices;
 mod ends;
 mod families;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
         commands::cases(),
         devices::cases(),
         launcher::cases(),
+        demo::cases(),
         lazy::cases(),
         races::cases(),
         death::cases(),

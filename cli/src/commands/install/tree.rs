@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   /usr/local/bin/partage, partaged
-//!   /usr/local/lib/partage/           the library, the simulated driver; `installed`: the record of what was put here
+//!   /usr/local/lib/partage/           the library, the simulated driver, the demo's client;
+//!                                     `installed`: the record of what was put here
 //!   /usr/local/share/doc/partage/     where the program came with pages
 //!   /etc/systemd/system/partaged.service, partaged.socket, partaged-admin.socket
 //!   /etc/partage/partage.toml         every key with its default, commented; never overwritten, never removed
@@ -147,6 +148,9 @@ impl Tree {
                 if let Ok(from) = installed::find(name) {
                     copy(from, library.join(name), 0o644);
                 }
+            }
+            if let Ok(from) = installed::find(installed::DEMO_CLIENT) {
+                copy(from, library.join(installed::DEMO_CLIENT), 0o755);
             }
             let pages = program
                 .parent()
