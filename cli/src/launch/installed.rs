@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files that belong to this program: the preloaded library, the broker, the simulated driver, the demo's client.
 //!
-//! They lie beside the program (a build tree) or in `../lib/partage/` (a package, a wheel, `~/.local`).
+//! They lie beside the program (a build tree), in `../lib/partage/` (a package, a wheel, `~/.local`) or in
+//! `../data/lib/partage/` (an unpacked wheel to which an environment has links).
 //! `PARTAGE_LIB_DIR` names another directory and is looked at first.
 
 use std::env;
@@ -49,11 +50,14 @@ fn find_in(name: &str, places: &[PathBuf]) -> Outcome<PathBuf> {
 
 fn places(named: Option<PathBuf>, program: Option<&Path>) -> Vec<PathBuf> {
     let beside = program.and_then(Path::parent);
-    let package = beside.and_then(Path::parent).map(|prefix| prefix.join("lib/partage"));
+    let prefix = beside.and_then(Path::parent);
+    let packages = prefix
+        .into_iter()
+        .flat_map(|prefix| ["lib/partage", "data/lib/partage"].map(|folder| prefix.join(folder)));
     named
         .into_iter()
         .chain(beside.map(Path::to_owned))
-        .chain(package)
+        .chain(packages)
         .collect()
 }
 
@@ -66,7 +70,7 @@ mod tests {
         let places = places(Some("/x".into()), Some(Path::new("/opt/p/bin/partage")));
         assert_eq!(
             places,
-            [PathBuf::from("/x"), "/opt/p/bin".into(), "/opt/p/lib/partage".into()]
+            ["/x", "/opt/p/bin", "/opt/p/lib/partage", "/opt/p/data/lib/partage"].map(PathBuf::from)
         );
     }
 

@@ -23,6 +23,7 @@ use nix::unistd::mkdtemp;
 use crate::commands::broker;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::execute::{Environment, become_command};
+use crate::launch::installed;
 use crate::launch::place::{Place, Rule, reason};
 use crate::launch::supervise;
 use crate::show::report::Report;
@@ -38,6 +39,8 @@ const SIMULATED_MEMORY: &str = "8GiB";
 /// A file of ours is missing, the programs cannot be started, or a number is wrong.
 pub fn demo(place: &Place, is_explicit: bool, report: &Report) -> Outcome<u8> {
     let is_simulated = std::env::var_os("PARTAGE_SIM_DIR").is_some();
+    // Without it nothing can be shown, on whatever GPU.
+    installed::find(installed::DEMO_CLIENT)?;
     let found = Program::probe();
     let machine = match found {
         Ok(machine) => machine,
