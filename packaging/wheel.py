@@ -4,7 +4,7 @@
 
 usage: packaging/wheel.py --programs FOLDER [--out FOLDER] [--most BYTES] [--level 1-9]
 FOLDER holds the programs and libraries side by side, as a build leaves them. Environment: SOURCE_DATE_EPOCH, else the
-time of the last commit. Prints the wheel's path.
+time of the last commit, else 1980. Prints the wheel's path.
 """
 
 import argparse
@@ -42,6 +42,7 @@ Version: {version}
 Summary: Share a GPU between programs: a limit of memory and a share of time for each
 License-Expression: Apache-2.0
 License-File: LICENSE
+License-File: THIRD-PARTY-NOTICES
 Keywords: gpu,cuda,sharing,quota,scheduling
 Classifier: Environment :: GPU :: NVIDIA CUDA
 Classifier: Intended Audience :: Developers
@@ -93,6 +94,8 @@ def entries(programs, version, tag):
     wheel = f"Wheel-Version: 1.0\nGenerator: partage\nRoot-Is-Purelib: false\nTag: {tag}\n"
     found[f"{info}/WHEEL"] = (wheel.encode(), False)
     found[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), False)
+    notices = [sys.executable, ROOT / "packaging" / "third_party.py", "notices"]
+    found[f"{info}/licenses/THIRD-PARTY-NOTICES"] = (subprocess.run(notices, check=True, capture_output=True).stdout, False)
     return found
 
 
@@ -114,7 +117,11 @@ def moment():
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if not epoch:
         asked = ["git", "-C", ROOT, "log", "-1", "--format=%ct"]
-        epoch = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        try:
+            epoch = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            # A source archive, or a machine without git.
+            epoch = FIRST_TIME
     return time.gmtime(max(int(epoch), FIRST_TIME))[:6]
 
 
