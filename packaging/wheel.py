@@ -94,8 +94,9 @@ def entries(programs, version, tag):
     wheel = f"Wheel-Version: 1.0\nGenerator: partage\nRoot-Is-Purelib: false\nTag: {tag}\n"
     found[f"{info}/WHEEL"] = (wheel.encode(), False)
     found[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), False)
-    notices = [sys.executable, ROOT / "packaging" / "third_party.py", "notices"]
-    found[f"{info}/licenses/THIRD-PARTY-NOTICES"] = (subprocess.run(notices, check=True, capture_output=True).stdout, False)
+    asked = [sys.executable, ROOT / "packaging" / "third_party.py", "notices"]
+    notices = subprocess.run(asked, check=True, capture_output=True).stdout
+    found[f"{info}/licenses/THIRD-PARTY-NOTICES"] = (notices, False)
     return found
 
 
