@@ -102,7 +102,7 @@ pub fn shed() -> Vec<String> {
 }
 
 /// The soft limit up to the hard one, and a hard one that is too little up to what is needed, where the broker may
-/// (root); what is said when that is too little.
+/// (CAP_SYS_RESOURCE); what is said when that is too little.
 fn raise(limit: &Limit) -> Option<String> {
     let (mut soft, mut hard) = getrlimit(limit.resource).ok()?;
     if hard < limit.need && setrlimit(limit.resource, limit.need, limit.need).is_ok() {

@@ -61,8 +61,8 @@ impl Store {
     /// Reads the folder. Records of another boot are removed.
     ///
     /// # Errors
-    /// [`Error::File`] when the folder cannot be listed, or a newer Partage wrote a record of this boot; nothing is
-    /// changed then.
+    /// [`Error::File`] when the folder cannot be listed, or a newer Partage wrote a record of this boot, which stays
+    /// as it is.
     pub fn open(folder: &Path, boot: [u8; 16]) -> Result<(Self, Found), Error> {
         let mut found = Found::default();
         for entry in std::fs::read_dir(folder).map_err(Error::file("list", folder))? {

@@ -59,6 +59,8 @@ pub fn provide_broker(socket_dir: &Path) -> Outcome<PathBuf> {
 
 /// `DIR/broker-VERSION-TIME-LENGTH/partaged`: a process of it has the same name as one of the installed file.
 fn keep_broker(installed: &Path, dir: &Path) -> Result<PathBuf, String> {
+    // Through links: a link to what was deleted would be kept otherwise.
+    let installed = &fs::canonicalize(installed).map_err(|e| reason(&e))?;
     let data = fs::metadata(installed).map_err(|e| reason(&e))?;
     let version = env!("PARTAGE_VERSION");
     let (time, nanoseconds) = (data.mtime(), data.mtime_nsec());
@@ -243,10 +245,13 @@ mod tests {
     #[test]
     fn a_broker_stays_when_what_was_installed_goes() {
         let dir = scratch("broker");
-        let installed = dir.join("partaged");
-        fs::write(&installed, "one").expect("writable");
+        // An environment may have a link to it.
+        let (file, installed) = (dir.join("file"), dir.join("partaged"));
+        fs::write(&file, "one").expect("writable");
+        std::os::unix::fs::symlink(&file, &installed).expect("linked");
         let kept = keep_broker(&installed, &dir.join("lib")).expect("kept");
         assert_eq!(keep_broker(&installed, &dir.join("lib")).expect("again"), kept);
+        fs::remove_file(&file).expect("there");
         fs::remove_file(&installed).expect("there");
         fs::write(&installed, "another").expect("writable");
         let next = keep_broker(&installed, &dir.join("lib")).expect("kept");
