@@ -26,8 +26,6 @@ pub enum Treatment {
     Track,
     /// Hands out driver pointers: the answer is exchanged for ours where the function has a treatment.
     Resolve,
-    /// `refuse("why")`: answered NOT_SUPPORTED, the reason is logged once.
-    Refuse,
 }
 
 impl Treatment {
@@ -42,7 +40,6 @@ impl Treatment {
             Self::Answer => "answer",
             Self::Track => "track",
             Self::Resolve => "resolve",
-            Self::Refuse => "refuse",
         }
     }
 
@@ -162,9 +159,6 @@ macro_rules! treatment {
     };
     (resolve) => {
         $crate::Treatment::Resolve
-    };
-    (refuse) => {
-        $crate::Treatment::Refuse
     };
 }
 

@@ -110,10 +110,10 @@ fn operand_of_a_treatment_names_an_argument_of_the_row() {
     for row in ROWS {
         let takes_operand = matches!(
             row.treatment,
-            Treatment::Charge | Treatment::Refund | Treatment::Gate | Treatment::Settle | Treatment::Refuse
+            Treatment::Charge | Treatment::Refund | Treatment::Gate | Treatment::Settle
         );
         assert_eq!(takes_operand, !row.operand.is_empty(), "{}", row.name());
-        if takes_operand && row.treatment != Treatment::Refuse {
+        if takes_operand {
             let mut words = row.operand.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
             assert!(
                 // Work without a stream of its own is gated as that of the default stream.

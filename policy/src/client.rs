@@ -17,8 +17,6 @@ pub struct Client {
     pub process: Process,
     /// Its connection and pages.
     pub presence: Presence,
-    /// It has no share of the limit.
-    pub is_nvml_only: bool,
     /// The GPUs that it may open: bit N for the node `/dev/nvidiaN`. 0: not known.
     pub nodes: u32,
 }
@@ -79,7 +77,6 @@ impl Clients {
             job,
             process,
             presence: Presence::Away,
-            is_nvml_only: false,
             nodes: 0,
         };
         self.by_id.insert(id, client);

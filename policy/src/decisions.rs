@@ -7,9 +7,9 @@ use partage_protocol::admin::{EventNumbers, Reply};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
+use crate::action::Action;
 use crate::caller::{Process, Ticket};
 use crate::client::{Client, Clients};
-use crate::command::{Action, Command};
 use crate::config::{Config, Order};
 use crate::device::{Device, Overheads};
 use crate::drain_mark::DrainMark;
@@ -112,7 +112,7 @@ pub struct Policy {
     /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
     unix_offset_ns: u64,
     /// Filled during a step.
-    out: Vec<Command>,
+    out: Vec<Action>,
 }
 
 impl Policy {
@@ -210,21 +210,15 @@ impl Policy {
         self.driver = driver;
     }
 
-    pub(crate) fn command(&mut self, action: Action, reason: &str) {
-        self.out.push(Command {
-            action,
-            reason: reason.to_owned(),
-        });
+    pub(crate) fn act(&mut self, action: Action) {
+        self.out.push(action);
     }
 
-    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply, reason: &str) {
-        self.command(
-            Action::Reply {
-                ticket,
-                reply: Box::new(reply),
-            },
-            reason,
-        );
+    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply) {
+        self.act(Action::Reply {
+            ticket,
+            reply: Box::new(reply),
+        });
     }
 
     pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, text: String) {
@@ -239,19 +233,15 @@ impl Policy {
         text: String,
         numbers: EventNumbers,
     ) {
-        let reason = text.clone();
         let uid = job.and_then(|job| self.owner(job));
-        self.command(
-            Action::Publish {
-                kind,
-                job,
-                uid,
-                pid,
-                text,
-                numbers: Box::new(numbers),
-            },
-            &reason,
-        );
+        self.act(Action::Publish {
+            kind,
+            job,
+            uid,
+            pid,
+            text,
+            numbers: Box::new(numbers),
+        });
     }
 
     /// Until then runs that waited at the broker before ask again.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Admission, quota, terms of time, queue and placement as pure functions: `Policy::step(now, event, machine) ->
-//! commands`.
+//! actions`.
 //!
 //! No clock, no I/O, no threads, no logging, no `unsafe`; `clippy.toml` refuses the calls. Time is an argument, what
-//! happened is an [`Event`], what to do is a [`Command`] with its reason. The only things touched outside are the
+//! happened is an [`Event`], what to do is an [`Action`]. The only things touched outside are the
 //! reservation words of clients, through [`Machine`].
 //!
 //! Terms (the rest in docs/glossary.md): *slot*, a device's place in its job; *committed*, per job and device, the
@@ -21,9 +21,9 @@
 //!    of memory and of time.
 #![forbid(unsafe_code)]
 
+mod action;
 mod caller;
 mod client;
-mod command;
 mod config;
 mod decisions;
 mod device;
@@ -46,9 +46,9 @@ mod views;
 
 pub use partage_scheduling::{Cause, Regime, TimeState};
 
+pub use action::{Action, Signal};
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
-pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
 pub use decisions::{
     ADOPTION_NS, Access, Emptying, Exchange, GIVEN_UP_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy,

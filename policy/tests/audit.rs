@@ -2,7 +2,7 @@
 //! The auditor: what counts as a contradiction, what is said, and what each rule does about it.
 
 use crate::host::{FINISHED, Host, MANAGED, STARTED, USED, caller, mem, uuid};
-use partage_policy::{Action, Audit, CONFIRM_NS, Command, Config, Event, Policy, Process, Response};
+use partage_policy::{Action, Audit, CONFIRM_NS, Config, Event, Policy, Process, Response};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::{MEASURE_AFTER, VERDICT_LIMIT};
 use partage_protocol::units::{ClientId, GIB, JobId, MIB, SECOND_NS};
@@ -39,8 +39,8 @@ fn with_client(drift: Response) -> (Host, JobId, ClientId) {
     (host, job, client)
 }
 
-fn events(commands: &[Command], wanted: &str) -> Vec<String> {
-    let text = |command: &Command| match &command.action {
+fn events(commands: &[Action], wanted: &str) -> Vec<String> {
+    let text = |command: &Action| match command {
         Action::Publish { kind, text, .. } if *kind == wanted => Some(text.clone()),
         _ => None,
     };
@@ -121,7 +121,7 @@ fn kill_ends_the_process_once_it_is_sure() {
     let (mut host, job, client) = with_client(Response::Kill);
     let process = host.programs[&client].process;
     let kills = |host: &Host| {
-        let is_kill = |command: &&Command| command.action == Action::KillProcess(process);
+        let is_kill = |command: &&Action| **command == Action::KillProcess(process);
         host.commands.iter().filter(is_kill).count()
     };
     claim(&mut host, client, 4 * GIB);
@@ -276,7 +276,7 @@ fn unmanaged_processes_are_killed_as_far_as_a_private_broker_may() {
         };
         host.commands
             .iter()
-            .any(|command| command.action == Action::KillProcess(process))
+            .any(|command| *command == Action::KillProcess(process))
     };
     assert!(!killed(&host, 77), "seen once");
     host.pass(CONFIRM_NS);

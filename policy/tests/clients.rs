@@ -207,7 +207,7 @@ fn a_code_that_comes_after_the_end_is_remembered() {
     host.kill(client);
     host.step(Event::ProcessGone(process));
     let code = |host: &Host| {
-        let mut remembered = host.commands.iter().filter_map(|command| match &command.action {
+        let mut remembered = host.commands.iter().filter_map(|command| match command {
             Action::RememberJob(ended) => Some(ended.exit_code),
             _ => None,
         });
@@ -224,8 +224,7 @@ fn a_job_that_lingers_ended_as_it_did_for_the_next_broker_too() {
     let records = host.records();
     assert_eq!(records.len(), 1, "a late child may come");
     host.restart(records);
-    let is_end =
-        |command: &partage_policy::Command| matches!(command.action, Action::Publish { kind: "job-ended", .. });
+    let is_end = |command: &Action| matches!(command, Action::Publish { kind: "job-ended", .. });
     for wait in [0, 6 * SECOND_NS] {
         host.pass(wait);
         let now = all_jobs(&host);
@@ -299,5 +298,5 @@ fn lost_pages_keep_the_grant_and_cannot_grow() {
         are_pages_lost: false,
     };
     let refused = host.step(stranger);
-    assert!(matches!(refused[0].action, Action::Refuse { .. }));
+    assert!(matches!(refused[0], Action::Refuse { .. }));
 }

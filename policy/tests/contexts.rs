@@ -26,7 +26,7 @@ fn the_second_context_at_the_limit_is_refused_before_it_is_made() {
     assert!(!host.allocate(third, 0, 1));
     let denied = view(&host, job).denied;
     assert_eq!((denied.overhead, denied.limit), (1, 1));
-    let text = |command: &partage_policy::Command| match &command.action {
+    let text = |command: &Action| match command {
         Action::Publish {
             kind: "denied", text, ..
         } => Some(text.clone()),
@@ -129,7 +129,7 @@ fn a_busy_client_is_looked_at_three_times_and_then_judged_by_an_estimate() {
         let from = host.commands.len();
         host.answer_look(uuid(1));
         let said = &host.commands[from..];
-        let is_asked_again = said.iter().any(|command| command.action == Action::Look(uuid(1)));
+        let is_asked_again = said.iter().any(|command| *command == Action::Look(uuid(1)));
         assert_eq!(
             (verdict_of(said, 6), is_asked_again),
             (if look < 2 {
@@ -178,7 +178,7 @@ fn nonsense_is_answered_as_such() {
         slot: 0,
         value: 5,
     });
-    assert_eq!(said[0].action, Action::Look(uuid(1)));
+    assert_eq!(said[0], Action::Look(uuid(1)));
     let said = host.step(Event::Notice {
         client: first,
         what: NOTICE_OVERHEAD,

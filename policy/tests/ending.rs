@@ -23,7 +23,7 @@ fn a_job_lives_with_any_process_and_five_seconds() {
     assert_eq!(host.state_of(a), "ended");
     let is_told = |host: &Host, kind| {
         let told = |action: &Action| matches!(action, Action::Publish { kind: k, .. } if *k == kind);
-        host.commands.iter().filter(|command| told(&command.action)).count()
+        host.commands.iter().filter(|command| told(command)).count()
     };
     assert_eq!(is_told(&host, "job-ended"), 1);
     host.pass(4 * SECOND_NS);
@@ -72,7 +72,7 @@ fn an_end_says_code_time_peak_and_denials_at_once() {
             }
             _ => false,
         };
-        let count = |is_it: &dyn Fn(&Action) -> bool| host.commands.iter().filter(|c| is_it(&c.action)).count();
+        let count = |is_it: &dyn Fn(&Action) -> bool| host.commands.iter().filter(|c| is_it(c)).count();
         assert_eq!(
             (count(&told), count(&published)),
             (usize::from(!is_quiet), 1),
@@ -128,7 +128,7 @@ fn stop_sends_two_signals_and_answers_at_the_end() {
     let signals = |host: &Host| {
         host.commands
             .iter()
-            .filter(|command| matches!(command.action, Action::SignalJob { .. }))
+            .filter(|command| matches!(command, Action::SignalJob { .. }))
             .count()
     };
     host.step(stop(2, 1));
@@ -156,8 +156,8 @@ fn a_stop_is_its_users_word_and_names_whom_it_leaves_alone() {
         grace_ns: 10 * SECOND_NS,
     };
     let names = |host: &Host| {
-        let signals = host.commands.iter().filter_map(|command| match command.action {
-            Action::SignalJob { by, .. } => Some(by),
+        let signals = host.commands.iter().filter_map(|command| match command {
+            Action::SignalJob { by, .. } => Some(*by),
             _ => None,
         });
         signals.collect::<Vec<u32>>()
@@ -215,10 +215,10 @@ fn a_strict_jobs_stranger_is_killed_within_two_seconds() {
         host.measure();
         host.measure();
         host.pass(SECOND_NS);
-        let count = |is_it: fn(&Action) -> bool| host.commands.iter().filter(|command| is_it(&command.action)).count();
+        let count = |is_it: fn(&Action) -> bool| host.commands.iter().filter(|command| is_it(command)).count();
         let told = |text: &'static str| {
             let is_it = |action: &Action| matches!(action, Action::Tell { text: said, .. } if said.contains(text));
-            host.commands.iter().filter(|command| is_it(&command.action)).count()
+            host.commands.iter().filter(|command| is_it(command)).count()
         };
         assert_eq!(told("uses GPU 0 without Partage"), 1, "named once");
         assert_eq!(told("--strict killed pid 4711 of j1"), kills);
@@ -291,7 +291,7 @@ fn what_becomes_of_a_waiting_job_is_its_owners() {
     host.run(1, short);
     host.pass(2 * SECOND_NS);
     let owner = |wanted: &str| {
-        let mut found = host.commands.iter().filter_map(|command| match &command.action {
+        let mut found = host.commands.iter().filter_map(|command| match command {
             Action::Publish { kind, uid, .. } if *kind == wanted => Some(*uid),
             _ => None,
         });

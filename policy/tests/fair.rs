@@ -348,8 +348,8 @@ fn no_job_waits_for_ever() {
 fn a_reload_tells_every_job_whose_time_it_shares() {
     let mut host = host(Rules::default());
     let jobs = [1, 2].map(|uid| host.admitted(uid, mem("")).0);
-    let told = |commands: &[partage_policy::Command]| -> Vec<(JobId, Option<u32>)> {
-        let shown = commands.iter().filter_map(|command| match &command.action {
+    let told = |commands: &[Action]| -> Vec<(JobId, Option<u32>)> {
+        let shown = commands.iter().filter_map(|command| match command {
             Action::ShowTerms { job, terms, .. } => Some((*job, terms.user)),
             _ => None,
         });

@@ -170,7 +170,7 @@ fn processes_without_partage_are_counted_when_they_are_gone() {
     let note = "3 processes of it used a GPU without Partage: no limit held for them";
     assert!(view.notes.iter().any(|said| said == note), "{:?}", view.notes);
     host.finish(job, process);
-    let ended = host.commands.iter().find_map(|command| match &command.action {
+    let ended = host.commands.iter().find_map(|command| match command {
         partage_policy::Action::RememberJob(ended) => Some(ended.strangers_seen),
         _ => None,
     });

@@ -295,7 +295,7 @@ fn work_that_does_not_end_is_named_and_announced_once() {
                 }
             )
         };
-        host.commands.iter().filter(|command| is_it(&command.action)).count()
+        host.commands.iter().filter(|command| is_it(command)).count()
     };
     assert_eq!(announced(&host), 1);
     host.step(Event::Time(vec![measured(first)]));
@@ -342,7 +342,7 @@ fn a_device_that_the_broker_has_not_seen_is_named_by_its_uuid() {
     host.step(Event::Time(vec![held(true)]));
     let told: Vec<String> = host.commands[before..]
         .iter()
-        .filter(|command| matches!(command.action, Action::Publish { .. } | Action::Tell { .. }))
+        .filter(|command| matches!(command, Action::Publish { .. } | Action::Tell { .. }))
         .map(|command| format!("{command:?}"))
         .collect();
     let of_work = format!("has work on {} that does not end", uuid(1));

@@ -29,7 +29,7 @@ fn attach(host: &mut Host, by_kernel: Option<JobId>, nodes: u32) -> Option<(JobI
 
 /// Bit N for slot N of its job.
 fn open(host: &Host, client: ClientId) -> u32 {
-    let mut welcomes = host.commands.iter().filter_map(|command| match &command.action {
+    let mut welcomes = host.commands.iter().filter_map(|command| match command {
         Action::Welcome {
             client: welcomed,
             flags,

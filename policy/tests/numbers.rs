@@ -16,7 +16,7 @@ fn differ(old: Option<&JobRecord>, new: &JobRecord) -> Vec<(String, String, Stri
 
 /// A job's record as last saved, and the one before.
 fn records(host: &Host, job: JobId) -> Vec<JobRecord> {
-    let saved = host.commands.iter().filter_map(|command| match &command.action {
+    let saved = host.commands.iter().filter_map(|command| match command {
         Action::SaveJob(record) if record.id == job.0 => Some((**record).clone()),
         _ => None,
     });

@@ -253,7 +253,7 @@ fn overhead_survives_the_broker_and_goes_with_its_process() {
             are_pages_lost: false,
         });
         let overheads = vec![CONTEXT];
-        assert!(said.iter().any(|said| said.action
+        assert!(said.iter().any(|said| *said
             == Action::ShowOverheads {
                 client,
                 overheads: overheads.clone()

@@ -49,8 +49,8 @@ impl Engine {
     /// The jobs that were told to leave since it looked last.
     pub fn told(&mut self, host: &Host) -> Vec<JobId> {
         let new = host.commands[self.seen..].iter();
-        let leave = new.filter_map(|command| match command.action {
-            Action::Leave(job) => Some(job),
+        let leave = new.filter_map(|command| match command {
+            Action::Leave(job) => Some(*job),
             _ => None,
         });
         let told = leave.collect();
@@ -62,7 +62,7 @@ impl Engine {
     pub fn work(&mut self, host: &mut Host) {
         while let Some(command) = host.commands.get(self.seen).cloned() {
             self.seen += 1;
-            match command.action {
+            match command {
                 Action::Leave(job) => self.leave(host, job),
                 Action::Come(job) => come(host, job),
                 _ => {}

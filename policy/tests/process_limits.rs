@@ -39,7 +39,7 @@ pub fn set_one(host: &mut Host, uid: u32, process: Process, mem: &str) -> Result
 
 /// What a client was last shown of its own limit on its first device.
 fn shown(host: &Host, client: ClientId) -> u64 {
-    let last = host.commands.iter().rev().find_map(|command| match &command.action {
+    let last = host.commands.iter().rev().find_map(|command| match command {
         Action::ShowPage {
             client: of,
             process_limits,

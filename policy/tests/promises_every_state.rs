@@ -172,7 +172,7 @@ fn judge(host: &Host) {
     }
     let mut told: BTreeMap<u64, partage_scheduling::Terms> = BTreeMap::new();
     for command in &host.commands {
-        match &command.action {
+        match command {
             Action::ShowTerms { job, terms, .. } => drop(told.insert(job.0, *terms)),
             Action::ForgetJob(job) => drop(told.remove(&job.0)),
             _ => {}

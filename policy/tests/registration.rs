@@ -390,7 +390,7 @@ fn a_process_of_another_uid_and_environment_is_of_the_job_that_owns_its_group() 
     assert!(
         host.commands
             .iter()
-            .any(|command| matches!(command.action, Action::Welcome { job, .. } if job == id))
+            .any(|command| matches!(command, Action::Welcome { job, .. } if *job == id))
     );
 }
 

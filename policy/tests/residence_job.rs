@@ -19,7 +19,7 @@ fn mark(residence: Residence) -> Mark {
 fn say(host: &mut Host, job: JobId, mark: Mark) -> JobRecord {
     let mark = Box::new(mark);
     let commands = host.step(Event::Residence { job, mark });
-    let saved = commands.into_iter().find_map(|command| match command.action {
+    let saved = commands.into_iter().find_map(|command| match command {
         Action::SaveJob(record) => Some(*record),
         _ => None,
     });
@@ -116,10 +116,7 @@ fn a_time_limit_stands_still_while_the_job_is_away_and_under_the_next_broker() {
     let (job, _) = promised(&mut host);
     let ends = |host: &Host| {
         let is_signal = |action: &Action| matches!(action, Action::SignalJob { .. });
-        host.commands
-            .iter()
-            .filter(|command| is_signal(&command.action))
-            .count()
+        host.commands.iter().filter(|command| is_signal(command)).count()
     };
     host.pass(20 * SECOND_NS);
     say(&mut host, job, mark(Residence::Leaving));
@@ -153,7 +150,7 @@ fn what_nvml_shows_of_an_away_job_is_held_against_nobody() {
         host.measure();
     }
     let is_drift = |action: &Action| matches!(action, Action::KillProcess(_) | Action::Publish { kind: "drift", .. });
-    assert!(!host.commands.iter().any(|command| is_drift(&command.action)));
+    assert!(!host.commands.iter().any(|command| is_drift(command)));
     assert_eq!(host.board.value(client, 0, OVERHEAD), 0);
 }
 

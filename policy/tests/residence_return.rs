@@ -56,10 +56,7 @@ fn coming(host: &Host) -> Vec<JobId> {
         Action::Come(job) => Some(*job),
         _ => None,
     };
-    host.commands
-        .iter()
-        .filter_map(|command| come(&command.action))
-        .collect()
+    host.commands.iter().filter_map(|command| come(command)).collect()
 }
 
 fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
@@ -67,10 +64,7 @@ fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
         Action::Reply { ticket: other, reply } if *other == ticket => Some((**reply).clone()),
         _ => None,
     };
-    host.commands
-        .iter()
-        .filter_map(|command| of_ticket(&command.action))
-        .collect()
+    host.commands.iter().filter_map(|command| of_ticket(command)).collect()
 }
 
 /// What the broker does with a job that may come back.
@@ -321,7 +315,7 @@ fn a_job_that_stands_on_its_way_keeps_no_command_waiting_and_says_at_what() {
     assert_eq!(host.error_of(ticket).message, text);
     host.step(stuck());
     let is_said = |action: &Action| matches!(action, Action::Publish { kind: "job-stuck", .. });
-    let times = host.commands.iter().filter(|command| is_said(&command.action)).count();
+    let times = host.commands.iter().filter(|command| is_said(command)).count();
     assert_eq!(times, 1, "what is tried again and again is said once");
     let stands = "it stands there: no answer in time; it goes on by itself once that is over".to_owned();
     assert!(why(&host, 1, job).contains(&stands), "{:?}", why(&host, 1, job));

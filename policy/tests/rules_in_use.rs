@@ -117,7 +117,7 @@ pub fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobV
         },
         change: Box::new(change),
     };
-    let answered = host.step(event).into_iter().find_map(|command| match command.action {
+    let answered = host.step(event).into_iter().find_map(|command| match command {
         Action::Reply { reply, ticket: to } if to == ticket => Some(*reply),
         _ => None,
     });
@@ -352,7 +352,7 @@ fn jobs_are_judged_anew_when_the_user_database_has_said_who_their_user_is() {
     assert_eq!(limit(&host, second), Some(2));
     let saved = |host: &Host| {
         let is_saved = |action: &Action| matches!(action, Action::SaveJob(record) if record.user == "carol");
-        host.commands.iter().filter(|command| is_saved(&command.action)).count()
+        host.commands.iter().filter(|command| is_saved(command)).count()
     };
     let before = saved(&host);
     assert!(before > 0, "for the next broker");
@@ -435,10 +435,7 @@ fn a_default_job_ends_when_the_time_limit_of_its_rules_is_over() {
     host.attach_as(process, 1, membership).expect("welcomed");
     let signals = |host: &Host| {
         let is_signal = |action: &Action| matches!(action, Action::SignalJob { .. });
-        host.commands
-            .iter()
-            .filter(|command| is_signal(&command.action))
-            .count()
+        host.commands.iter().filter(|command| is_signal(command)).count()
     };
     host.pass(9 * SECOND_NS);
     assert_eq!(signals(&host), 0);

@@ -126,7 +126,7 @@ impl Crowd {
 
     fn step(&mut self, event: Event) {
         for command in self.host.policy.step(self.host.now_ns, event, &self.host.board) {
-            if let partage_policy::Action::ForgetClient(client) = command.action {
+            if let partage_policy::Action::ForgetClient(client) = command {
                 self.host.board.rows.remove(&client);
             }
         }
@@ -180,7 +180,6 @@ impl Crowd {
                 scope: format!("/user-{uid}"),
                 ..Membership::default()
             },
-            is_nvml_only: false,
         };
         self.step(Event::Attach(Box::new(attaching)));
         client

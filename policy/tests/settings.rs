@@ -37,7 +37,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
         change: Box::new(change),
     };
     for command in host.step(event) {
-        if let Action::Reply { reply, ticket: to } = command.action
+        if let Action::Reply { reply, ticket: to } = command
             && to == ticket
         {
             return match *reply {
@@ -168,7 +168,7 @@ fn a_time_limit_comes_goes_and_counts_from_the_admission() {
     assert_eq!(shown.terms.time_limit_ns, Some(150 * SECOND_NS));
     assert_eq!(shown.terms.ends_ns, Some(shown.started_ns + 150 * SECOND_NS));
     let is_over = |host: &Host| {
-        let over = |command: &partage_policy::Command| matches!(command.action, Action::SignalJob { .. });
+        let over = |command: &Action| matches!(command, Action::SignalJob { .. });
         host.commands.iter().any(over)
     };
     set(&mut host, 1, job, time_limit("none")).expect("set");

@@ -2,7 +2,7 @@
 //! Terms of device time: what `run` and `set` may say, what is kept, shown and passed on, and the time limit.
 
 use crate::host::{Host, broker_view, caller, mem, uuid};
-use partage_policy::{Action, Caller, Command, Config, JobRecord, Membership, Policy, Process, Terms};
+use partage_policy::{Action, Caller, Config, JobRecord, Membership, Policy, Process, Terms};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, RunRequest, TermsView};
 use partage_protocol::terms::Class;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -39,8 +39,8 @@ fn refusal(reply: Reply) -> ErrorView {
 }
 
 /// What was last passed on about a job.
-fn shown(commands: &[Command], id: JobId) -> (Vec<DeviceUuid>, partage_scheduling::Terms) {
-    let shown = commands.iter().rev().find_map(|command| match &command.action {
+fn shown(commands: &[Action], id: JobId) -> (Vec<DeviceUuid>, partage_scheduling::Terms) {
+    let shown = commands.iter().rev().find_map(|command| match command {
         Action::ShowTerms { job, devices, terms } if *job == id => Some((devices.clone(), *terms)),
         _ => None,
     });
@@ -346,7 +346,7 @@ fn set_changes_terms_live_and_passes_them_on() {
     );
     let (_, terms) = shown(&host.commands, job);
     assert_eq!((terms.promise_ppm, terms.cap_ppm, terms.class), (0, None, Class::Low));
-    let event = host.commands.iter().rev().find_map(|command| match &command.action {
+    let event = host.commands.iter().rev().find_map(|command| match command {
         Action::Publish { kind, text, .. } if *kind == "terms-changed" => Some(text.clone()),
         _ => None,
     });

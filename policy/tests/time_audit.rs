@@ -89,7 +89,7 @@ impl Bench {
         }
         let mut corrections = Vec::new();
         for command in self.host.step(Event::Time(times)) {
-            if let Action::CorrectTime { charges, over_ns, .. } = command.action {
+            if let Action::CorrectTime { charges, over_ns, .. } = command {
                 assert_eq!(over_ns, over);
                 for (job, ns) in charges {
                     *self.corrected_ns.entry(job).or_default() += ns;
@@ -101,7 +101,7 @@ impl Bench {
     }
 
     fn events(&self, kind: &str) -> Vec<String> {
-        let text = |command: &partage_policy::Command| match &command.action {
+        let text = |command: &Action| match command {
             Action::Publish { kind: found, text, .. } if *found == kind => Some(text.clone()),
             _ => None,
         };
@@ -253,7 +253,7 @@ fn rules_bar_the_jobs_grants_or_kill_the_process_after_a_while() {
     for _ in 0..2 + seconds + 2 {
         look(&mut bench);
     }
-    let killed = bench.host.commands.iter().filter_map(|command| match command.action {
+    let killed = bench.host.commands.iter().filter_map(|command| match command {
         Action::KillProcess(process) => Some(process.pid),
         _ => None,
     });

@@ -16,8 +16,8 @@ fn limited(seconds: u64) -> RunRequest {
 }
 
 fn signals(host: &Host) -> Vec<Signal> {
-    let signals = host.commands.iter().filter_map(|command| match command.action {
-        Action::SignalJob { signal, .. } => Some(signal),
+    let signals = host.commands.iter().filter_map(|command| match command {
+        Action::SignalJob { signal, .. } => Some(*signal),
         _ => None,
     });
     signals.collect()
@@ -38,7 +38,7 @@ fn a_time_limit_ends_the_job_with_a_grace_and_says_why() {
     host.pass(SECOND_NS);
     assert_eq!(signals(&host), [Signal::Terminate]);
     let text = "j1 has run for 60s, its time limit: SIGTERM now, SIGKILL in 10s";
-    let said = |action: &dyn Fn(&Action) -> bool| host.commands.iter().any(|command| action(&command.action));
+    let said = |action: &dyn Fn(&Action) -> bool| host.commands.iter().any(|command| action(command));
     assert!(said(
         &|action| matches!(action, Action::Tell { text: told, .. } if told == text)
     ));
@@ -66,7 +66,7 @@ fn a_minute_before_its_end_the_user_is_told_once_and_of_a_short_limit_never() {
     host.admitted(1, limited(600));
     host.admitted(2, limited(120));
     let told = |host: &Host| -> Vec<String> {
-        let texts = host.commands.iter().filter_map(|command| match &command.action {
+        let texts = host.commands.iter().filter_map(|command| match command {
             Action::Publish {
                 kind: "time-limit-near",
                 text,
@@ -82,7 +82,7 @@ fn a_minute_before_its_end_the_user_is_told_once_and_of_a_short_limit_never() {
     let text = "j1 ends in 60s: its time limit of 10m is nearly over";
     assert_eq!(told(&host), [text]);
     let is_told = |action: &Action| matches!(action, Action::Tell { text: told, .. } if told == text);
-    assert!(host.commands.iter().any(|command| is_told(&command.action)));
+    assert!(host.commands.iter().any(|command| is_told(command)));
     host.pass(30 * SECOND_NS);
     assert_eq!(told(&host).len(), 1);
 }

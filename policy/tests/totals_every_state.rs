@@ -176,8 +176,8 @@ impl World {
     fn hear(&mut self, from: usize) {
         let mut verdicts = BTreeMap::new();
         for command in &self.host.commands[from..] {
-            if let Action::Answer { client, verdict, .. } = command.action {
-                verdicts.insert(client, verdict);
+            if let Action::Answer { client, verdict, .. } = command {
+                verdicts.insert(*client, *verdict);
             }
         }
         for n in 0..2 {
@@ -193,7 +193,7 @@ impl World {
         let records = self.host.records();
         self.host
             .commands
-            .retain(|command| matches!(command.action, Action::SaveJob(_) | Action::ForgetJob(_)));
+            .retain(|command| matches!(command, Action::SaveJob(_) | Action::ForgetJob(_)));
         let _ = records;
     }
 

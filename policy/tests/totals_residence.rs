@@ -61,12 +61,12 @@ fn reason(host: &Host, ticket: Ticket) -> String {
         _ => None,
     };
     let mut all = host.commands.iter().rev();
-    all.find_map(|command| said(&command.action)).expect("it waits")
+    all.find_map(|command| said(command)).expect("it waits")
 }
 
 fn comes(host: &Host, job: JobId) -> bool {
     let is_it = |action: &Action| matches!(action, Action::Come(other) if *other == job);
-    host.commands.iter().any(|command| is_it(&command.action))
+    host.commands.iter().any(|command| is_it(command))
 }
 
 fn why_not_back(host: &Host, job: JobId) -> Option<String> {

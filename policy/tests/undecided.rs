@@ -3,7 +3,7 @@
 
 use crate::host::{Host, USED, mem, verdict_of};
 use crate::overhead::{CONTEXT, child, view};
-use partage_policy::{ADOPTION_NS, Command, Event, PATIENCE_NS, Process};
+use partage_policy::{ADOPTION_NS, Action, Event, PATIENCE_NS, Process};
 use partage_protocol::admin::RunRequest;
 use partage_protocol::message::{MEASURE_BEFORE, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT};
 use partage_protocol::units::{ClientId, GIB, JobId};
@@ -40,7 +40,7 @@ fn restarted() -> Restarted {
     }
 }
 
-fn come_back(host: &mut Host, client: ClientId, process: Process) -> Vec<Command> {
+fn come_back(host: &mut Host, client: ClientId, process: Process) -> Vec<Action> {
     host.board.lost.retain(|lost| *lost != client);
     host.step(Event::Reattach {
         client,
@@ -228,8 +228,6 @@ fn a_client_has_one_question_at_a_time() {
     assert_eq!(host.say_ask(first, 0, 3 * GIB, 2 * GIB), None);
     assert_eq!(host.say_ask(first, 0, 2 * GIB, GIB), None, "it has given the first up");
     let said = come_back(&mut host, awaited, child(11));
-    let answers = said
-        .iter()
-        .filter(|command| matches!(command.action, partage_policy::Action::Answer { .. }));
+    let answers = said.iter().filter(|command| matches!(command, Action::Answer { .. }));
     assert_eq!(answers.count(), 1);
 }

@@ -8,8 +8,8 @@ use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
 /// What the dispatcher was told last of processes of no job.
 fn shown_strangers(host: &Host) -> Option<UnmanagedLoad> {
-    host.commands.iter().rev().find_map(|command| match command.action {
-        Action::ShowUnmanaged { load, .. } => Some(load),
+    host.commands.iter().rev().find_map(|command| match command {
+        Action::ShowUnmanaged { load, .. } => Some(*load),
         _ => None,
     })
 }
@@ -130,7 +130,7 @@ fn a_stranger_that_uses_time_is_an_event_once_a_minute() {
     let mut host = Host::new(&[8]);
     host.strangers.insert(77, (uuid(1), GIB, None));
     let told = |host: &Host| {
-        let texts = host.commands.iter().filter_map(|command| match &command.action {
+        let texts = host.commands.iter().filter_map(|command| match command {
             Action::Publish {
                 kind: "unmanaged-busy",
                 text,

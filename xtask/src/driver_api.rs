@@ -12,7 +12,7 @@ use partage_abi::{NEVER_TOUCHED, ROWS, Row, Treatment, nvml};
 const PAGE: &str = "docs/driver-api.md";
 
 /// Every treatment with its meaning, in the order of the page.
-const MEANINGS: [(Treatment, &str); 9] = [
+const MEANINGS: [(Treatment, &str); 8] = [
     (
         Treatment::Pass,
         "seen and decided: not exported, the program calls the real function, cost zero",
@@ -36,7 +36,6 @@ const MEANINGS: [(Treatment, &str); 9] = [
         Treatment::Resolve,
         "hand out driver pointers, ours where the function has a treatment",
     ),
-    (Treatment::Refuse, "answer NOT_SUPPORTED, with the reason logged once"),
 ];
 
 macro_rules! names {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carries out the policy's commands: words, records, signals and watches directly, the others as effects for the
+//! Carries out the policy's actions: words, records, signals and watches directly, the others as effects for the
 //! server.
 
-use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
+use partage_policy::{Action, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -19,8 +19,8 @@ use crate::peer::ConnectionId;
 use crate::state::usage;
 
 impl StateDriver {
-    pub(super) fn apply(&mut self, command: Command, now: Now) {
-        match command.action {
+    pub(super) fn apply(&mut self, action: Action, now: Now) {
+        match action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
             Action::Come(job) => self.come(job, now),
             Action::Leave(job) => self.leave_by_itself(job, now),

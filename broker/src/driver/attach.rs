@@ -148,9 +148,6 @@ impl StateDriver {
             unix_ns: now.unix_ns,
             fresh_token: (self.random)(),
             membership,
-            // HELLO_NVML_ONLY is not acted on: the process may go on to CUDA without another hello, and must have its
-            // share then. One that never does gives it back at a sibling's first ask.
-            is_nvml_only: false,
         };
         self.step(now, Event::Attach(Box::new(attaching)));
         self.has_arrived(id, now);

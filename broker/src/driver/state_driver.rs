@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state and its only step: gives an event to the policy and carries out the commands, until no follow-up event is
+//! The state and its only step: gives an event to the policy and carries out its actions, until no follow-up event is
 //! left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

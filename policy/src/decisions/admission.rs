@@ -166,7 +166,7 @@ impl Policy {
         job.linger_on(now_ns);
         let record = job.record.clone();
         let reply = Reply::Admitted(self.admitted(&record));
-        self.reply(ticket, reply, "another process of it was admitted as this job");
+        self.reply(ticket, reply);
     }
 
     /// A waiting request whose job another process of it began meanwhile is answered.
@@ -224,7 +224,7 @@ impl Policy {
             Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
             Err(Unplaced::Refused(why)) => return self.refuse(ticket, why),
         };
-        self.reply(ticket, Reply::Done { message }, "dry run");
+        self.reply(ticket, Reply::Done { message });
     }
 
     /// What the first so many in the queue keep from later requests.
@@ -399,7 +399,7 @@ impl Policy {
             });
         }
         self.queue.leave(id);
-        self.announce_admission(id, &queued, machine, now_ns);
+        self.announce_admission(id, &queued, machine);
         Ok(())
     }
 
@@ -471,7 +471,7 @@ impl Policy {
                 reason: reason.clone(),
                 holders,
             });
-            self.reply(ticket, reply, "it hears at once and every minute what it waits for");
+            self.reply(ticket, reply);
             if is_first {
                 let numbers = self.waiting_numbers(id, position);
                 self.publish_numbers("job-waiting", (Some(id), None), format!("{id} {reason}"), numbers);

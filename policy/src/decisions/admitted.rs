@@ -2,11 +2,11 @@
 //! The sentences about an admitted job.
 
 use partage_protocol::admin::{Admitted, Reply};
-use partage_protocol::size::{format_bytes, format_duration};
+use partage_protocol::size::format_bytes;
 use partage_protocol::units::JobId;
 
 use super::Policy;
-use crate::command::Action;
+use crate::action::Action;
 use crate::job::{JobRecord, Placement, Queued};
 use crate::machine::Machine;
 use crate::terms::Terms;
@@ -46,22 +46,15 @@ impl Policy {
     }
 
     /// Tells everybody of the admission.
-    pub(crate) fn announce_admission<M: Machine>(&mut self, id: JobId, queued: &Queued, machine: &M, now_ns: u64) {
+    pub(crate) fn announce_admission<M: Machine>(&mut self, id: JobId, queued: &Queued, machine: &M) {
         let Some(job) = self.jobs.get(&id) else { return };
         let record = job.record.clone();
         let on = self.describe(&record.devices) + &terms_after(&record.terms);
-        self.command(
-            Action::SaveJob(Box::new(record.clone())),
-            "the next broker must know the job",
-        );
-        self.show_terms(id, "the job was admitted");
+        self.act(Action::SaveJob(Box::new(record.clone())));
+        self.show_terms(id);
         if let Some(process) = record.first {
-            self.command(
-                Action::Watch { job: id, process },
-                "the job lives while its first process does",
-            );
+            self.act(Action::Watch { job: id, process });
         }
-        let waited = now_ns.saturating_sub(queued.since_ns);
         let accounts = record
             .devices
             .iter()
@@ -73,11 +66,7 @@ impl Policy {
                 .collect(),
             ..self.admitted(&record)
         });
-        self.reply(
-            queued.ticket,
-            reply,
-            &format!("{on} had room after {}", format_duration(waited)),
-        );
+        self.reply(queued.ticket, reply);
         let pid = record.first.map(|first| first.pid);
         let numbers = self.job_numbers(id);
         self.publish_numbers("job-admitted", (Some(id), pid), format!("{id} starts on {on}"), numbers);

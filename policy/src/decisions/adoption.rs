@@ -15,9 +15,9 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
 use super::time_limit::time_limit_at;
+use crate::action::Action;
 use crate::caller::Process;
 use crate::client::Presence;
-use crate::command::Action;
 use crate::event::Adoption;
 use crate::job::{Job, JobRecord, REMEMBER_NS, Slot};
 use crate::machine::{Machine, OnSlot};
@@ -55,10 +55,7 @@ impl Policy {
         }
         for known in adoption.clients {
             let Some(job) = self.jobs.get_mut(&known.job) else {
-                self.command(
-                    Action::ForgetClient(known.client),
-                    "the ledger names a job that is not recorded",
-                );
+                self.act(Action::ForgetClient(known.client));
                 continue;
             };
             job.set_client(known.client, true);
@@ -119,15 +116,14 @@ impl Policy {
             }
         }
         if let Some(process) = job.record.first.filter(|_| job.is_first_alive) {
-            let reason = "adopted: is its first process still there?";
-            self.command(Action::Watch { job: id, process }, reason);
+            self.act(Action::Watch { job: id, process });
         }
         self.add_job(job);
         if residence == Residence::Away && left_for.is_some() {
             self.come_back(id, now_ns);
         }
         self.unjudged.push(id);
-        self.show_terms(id, "the job was adopted");
+        self.show_terms(id);
     }
 
     /// Is a client of the broker before still awaited on this device?
@@ -163,9 +159,8 @@ impl Policy {
         };
         self.undecided.forget(client);
         let job = known.job;
-        let is_member = !known.is_nvml_only;
         if let Some(state) = self.jobs.get_mut(&job) {
-            for (slot, state) in state.slots_mut().filter(|_| is_member) {
+            for (slot, state) in state.slots_mut() {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, client);
             }
             if are_pages_lost {

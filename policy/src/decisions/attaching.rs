@@ -15,8 +15,8 @@ use super::Policy;
 use super::advice::Advice;
 use super::said::Said;
 use super::undecided::Asked;
+use crate::action::Action;
 use crate::client::{Client, Presence};
-use crate::command::Action;
 use crate::device::DeviceState;
 use crate::event::Attaching;
 use crate::job::{Job, Placement, Reason, Short};
@@ -46,22 +46,18 @@ impl Policy {
             );
         }
         state.add_client(id, attaching.process.pid);
-        if !attaching.is_nvml_only {
-            state.limit_client((id, attaching.process), machine, now_ns);
-            for (slot, state) in state.slots_mut() {
-                state.ledger_mut().attach(&OnSlot { machine, slot }, id, now_ns);
-            }
+        state.limit_client((id, attaching.process), machine, now_ns);
+        for (slot, state) in state.slots_mut() {
+            state.ledger_mut().attach(&OnSlot { machine, slot }, id, now_ns);
         }
         self.resume(job);
         let process = attaching.process;
-        let is_nvml_only = attaching.is_nvml_only;
         self.clients.add(
             id,
             Client {
                 job,
                 process,
                 presence: Presence::Attached,
-                is_nvml_only,
                 nodes: attaching.membership.nodes,
             },
         );
@@ -79,9 +75,6 @@ impl Policy {
     /// A process attaches once: if it is known already, it has replaced its image (exec freed what it held, and no
     /// pidfd says so), or a broker died before it could be welcomed. Its earlier clients are gone.
     fn replace_image<M: Machine>(&mut self, attaching: &Attaching, machine: &M, now_ns: u64) {
-        if attaching.is_nvml_only {
-            return;
-        }
         let is_earlier =
             |(id, client): &(&ClientId, &Client)| **id != attaching.client && client.process == attaching.process;
         let earlier: Vec<ClientId> = self.clients.iter().filter(is_earlier).map(|(id, _)| *id).collect();
@@ -132,15 +125,12 @@ impl Policy {
         if record.default_scope.is_some() || record.registration.is_some() {
             self.number(&mut devices, nodes);
         }
-        self.command(
-            Action::Welcome {
-                client,
-                job,
-                flags,
-                devices,
-            },
-            "the client belongs to the job",
-        );
+        self.act(Action::Welcome {
+            client,
+            job,
+            flags,
+            devices,
+        });
     }
 
     /// Says which number each device has for a process that came without `run` and can open these nodes: whoever set
@@ -189,8 +179,7 @@ impl Policy {
             .map(|place| self.limit_of(place.device, place.limit))
             .collect();
         let members: Vec<ClientId> = state.clients.iter().copied().collect();
-        let holds_memory = |id: &&ClientId| self.clients.get(id).is_some_and(|client| !client.is_nvml_only);
-        let clients_in_job = u32::try_from(members.iter().filter(holds_memory).count()).unwrap_or(u32::MAX);
+        let clients_in_job = u32::try_from(members.len()).unwrap_or(u32::MAX);
         let places = state.record.devices.clone();
         for client in members {
             let process = self.clients.get(&client).map(|client| client.process);
@@ -205,7 +194,7 @@ impl Policy {
                     .map(|place| own(place).map_or(0, |limit| limit.max(1)))
                     .collect(),
             };
-            self.command(action, "members or limits of the job changed");
+            self.act(action);
         }
     }
 
@@ -217,12 +206,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let Some(job) = self
-            .clients
-            .get(&client)
-            .filter(|known| !known.is_nvml_only)
-            .map(|known| known.job)
-        else {
+        let Some(job) = self.clients.get(&client).map(|known| known.job) else {
             return self.answer_invalid(client, slot, sequence);
         };
         let Some((answer, short)) = self.ask_ledger(job, (client, slot), wanted, machine, now_ns) else {
@@ -257,10 +241,6 @@ impl Policy {
         if let Some(why) = why {
             self.deny(job, slot, (client, request, 1), why, machine, now_ns);
         }
-        let reason = format!(
-            "{client} of {job} wants {wanted} bytes on slot {slot}: {:?}",
-            answer.verdict
-        );
         let physical_free = unfreed.map_or_else(|| self.physical_free(job, slot), |unfreed| unfreed.pid.into());
         let action = Action::Answer {
             client,
@@ -272,7 +252,7 @@ impl Policy {
             job_used: answer.job_used,
             physical_free,
         };
-        self.command(action, &reason);
+        self.act(action);
     }
 
     /// Asks the job's ledger, and again where there is room for a higher ceiling; with what has none. `None`: no such
@@ -335,13 +315,12 @@ impl Policy {
             job_used,
             physical_free,
         };
-        self.command(action, "the client has no such slot");
+        self.act(action);
     }
 
     pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
-        let reason = "the client asked for the job's use";
         let granted = Said::verdict(VERDICT_GRANTED);
-        self.answer_usage((client, slot, sequence), granted, machine, reason);
+        self.answer_usage((client, slot, sequence), granted, machine);
     }
 
     /// Answers with a verdict and the numbers of the moment.
@@ -350,7 +329,6 @@ impl Policy {
         (client, slot, sequence): (ClientId, usize, u32),
         said: Said,
         machine: &M,
-        reason: &str,
     ) {
         let Said {
             verdict,
@@ -381,7 +359,7 @@ impl Policy {
             physical_free: unfreed.map_or_else(|| self.physical_free(job, slot), |unfreed| unfreed.pid.into()),
         };
         self.note_peaks(job, machine);
-        self.command(action, reason);
+        self.act(action);
     }
 
     pub(crate) fn slot_device(&self, job: JobId, slot: usize) -> Option<(DeviceUuid, u64)> {
@@ -429,10 +407,7 @@ impl Policy {
             }
             self.share_headroom(device, machine, now_ns);
         }
-        self.command(
-            Action::ForgetClient(client),
-            "its process is gone and its memory is free",
-        );
+        self.act(Action::ForgetClient(client));
         let text = format!("pid {} of {} is gone", known.process.pid, known.job);
         self.publish("client-died", Some(known.job), Some(known.process.pid), text);
         self.show_pages(known.job);
@@ -453,7 +428,7 @@ impl Policy {
                 if let Some(state) = self.overheads.get_mut(client, slot) {
                     state.explain(now_ns);
                 }
-                self.command(Action::Look(device), "the client's overhead may have changed");
+                self.act(Action::Look(device));
             }
             return;
         }
@@ -477,8 +452,7 @@ impl Policy {
     }
 
     pub(crate) fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
-        let reason = text.clone();
-        self.command(Action::Refuse { client, code, text }, &reason);
+        self.act(Action::Refuse { client, code, text });
     }
 }
 

@@ -19,8 +19,8 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
 use super::evidence::Evidence;
+use crate::action::Action;
 use crate::caller::Process;
-use crate::command::Action;
 use crate::config::Response;
 use crate::device::{CONFIRM_NS, Contradiction, Kind, Member};
 use crate::event::ProcessUse;
@@ -134,7 +134,7 @@ impl Policy {
         if let Some(job) = self.jobs.get_mut(&member.job) {
             job.note(text.clone());
         }
-        self.command(Action::KillProcess(process), &reason);
+        self.act(Action::KillProcess(process));
         self.publish("drift-killed", Some(member.job), Some(pid), text);
     }
 
@@ -241,7 +241,7 @@ impl Policy {
                 continue;
             }
             let text = format!("pid {pid} is killed: it uses GPU {index} without Partage (audit.unmanaged = kill)");
-            self.command(Action::KillProcess(Process { pid, start }), &text);
+            self.act(Action::KillProcess(Process { pid, start }));
             self.publish("unmanaged-killed", process.descends_from, Some(pid), text);
         }
     }

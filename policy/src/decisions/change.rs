@@ -17,8 +17,8 @@ use super::claims::Claims;
 use super::placement::Unplaced;
 use super::survey::Survey;
 use super::target::Access;
+use crate::action::{Action, Signal};
 use crate::caller::{Caller, Ticket};
-use crate::command::{Action, Signal};
 use crate::device::{Device, DeviceState};
 use crate::event::{Change, TargetQuery};
 use crate::job::{JobState, Placement, State};
@@ -113,7 +113,7 @@ impl Policy {
         match changed {
             Ok(id) => {
                 if let Some(view) = self.job_view(id, caller, machine) {
-                    self.reply(ticket, Reply::Job(view), "it is changed");
+                    self.reply(ticket, Reply::Job(view));
                 }
             }
             Err(why) if caller.is_admin && why.code == ErrorCode::NotAllowed => {
@@ -187,7 +187,7 @@ impl Policy {
         self.rename(id, name);
         self.take_ceiling(id, ceiling);
         if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
-            self.command(Action::SaveJob(Box::new(record)), "what it may have changed");
+            self.act(Action::SaveJob(Box::new(record)));
         }
         Ok(id)
     }
@@ -467,7 +467,6 @@ impl Policy {
                 Reply::Done {
                     message: format!("{id} waits no more"),
                 },
-                "it was stopped",
             );
         }
         let kill_at_ns = now_ns.saturating_add(grace_ns);
@@ -476,14 +475,11 @@ impl Policy {
         job.order_stop(Some(ticket), kill_at_ns, ("it was stopped", by));
         let who = caller.user.clone();
         self.publish("job-stopping", Some(id), None, format!("{id} is stopped by {who}"));
-        self.command(
-            Action::SignalJob {
-                job: id,
-                signal: Signal::Terminate,
-                by,
-            },
-            &format!("stopped by {who}"),
-        );
+        self.act(Action::SignalJob {
+            job: id,
+            signal: Signal::Terminate,
+            by,
+        });
         self.look_after(id, machine, now_ns);
     }
 }

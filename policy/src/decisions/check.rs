@@ -189,11 +189,7 @@ impl Policy {
         if is_past || terms.cap_ppm.is_some_and(|cap| terms.promise_ppm > cap) {
             found.push(Violation::Promise { job: job.id() });
         }
-        let mut members = job.clients.iter().filter(|id| {
-            let known = self.clients.get(id);
-            !known.is_some_and(|known| known.is_nvml_only)
-        });
-        let members: BTreeSet<ClientId> = members.by_ref().copied().collect();
+        let members: BTreeSet<ClientId> = job.clients.iter().copied().collect();
         let mut slots = job.slots.iter();
         let is_right = match job.state() {
             State::Waiting => places.is_empty() && job.slots.is_empty() && job.clients.is_empty(),

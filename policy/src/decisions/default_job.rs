@@ -22,7 +22,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use super::Policy;
 use super::placement::visible;
 use super::time_limit::time_limit_at;
-use crate::command::Action;
+use crate::action::Action;
 use crate::device::{Device, DeviceState};
 use crate::event::{Attaching, Membership};
 use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
@@ -152,11 +152,8 @@ impl Policy {
         for place in &devices {
             self.share_headroom(place.device, machine, now_ns);
         }
-        self.command(
-            Action::SaveJob(Box::new(record)),
-            "the next broker must know the default job",
-        );
-        self.show_terms(id, "a default job began");
+        self.act(Action::SaveJob(Box::new(record)));
+        self.show_terms(id);
         let pid = attaching.process.pid;
         let numbers = self.job_numbers(id);
         self.publish_numbers(

@@ -81,7 +81,7 @@ impl Policy {
         let mut found: Vec<(u64, ClientId)> = Vec::new();
         for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
             let Some(slots) = place(job) else { continue };
-            let may_have_ended = |client: &Client| !client.is_nvml_only && client.presence != Presence::Dying;
+            let may_have_ended = |client: &Client| client.presence != Presence::Dying;
             let meant = job.clients.iter().filter(|client| {
                 let known = self.clients.get(client).is_some_and(may_have_ended);
                 known && **client != asker

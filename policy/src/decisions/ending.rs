@@ -8,9 +8,9 @@ use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use super::time_limit::time_warning_at;
+use crate::action::{Action, Signal};
 use crate::caller::{Process, Ticket};
 use crate::client::Presence;
-use crate::command::{Action, Signal};
 use crate::job::{End, Happening, Job, JobState, Next, REMEMBER_COUNT, STRICT_NS, Slot, State};
 use crate::machine::{Machine, OnSlot};
 use crate::residence::Residence;
@@ -47,32 +47,25 @@ impl Policy {
             return;
         };
         let mut actions = Vec::new();
-        if let Some((reason, by)) = job.take_kill(now_ns) {
-            let action = Action::SignalJob {
-                job: id,
-                signal: Signal::Kill,
-                by,
-            };
-            actions.push((action, format!("{reason}, and the grace is over")));
+        if let Some(by) = job.take_kill(now_ns) {
+            let signal = Signal::Kill;
+            actions.push(Action::SignalJob { job: id, signal, by });
         }
         let mut killed = job.take_strict_kills(now_ns);
-        for pid in killed.iter().copied() {
-            let reason = format!("{id} is strict and pid {pid} uses a GPU without Partage");
-            actions.push((Action::KillUnmanaged { job: id, pid }, reason));
-        }
+        actions.extend(killed.iter().map(|pid| Action::KillUnmanaged { job: id, pid: *pid }));
         let is_over = job.life.linger_until_ns().is_some_and(|until| now_ns >= until);
         let text = |pid| format!("--strict killed pid {pid} of {id}: it used a GPU without Partage");
         // One that cannot be killed is tried again and named once.
         killed.retain(|pid| job.note(text(*pid)));
-        for (action, reason) in actions {
-            self.command(action, &reason);
+        for action in actions {
+            self.act(action);
         }
         for pid in killed {
             let tell = Action::Tell {
                 job: id,
                 text: text(pid),
             };
-            self.command(tell, "whoever lost a process must know why");
+            self.act(tell);
             self.publish("strict-kill", Some(id), Some(pid), text(pid));
         }
         if is_over {
@@ -184,7 +177,7 @@ impl Policy {
     /// when nothing can change it any more, which counts instead.
     pub(crate) fn remember(&mut self, id: JobId) {
         if let Some(ended) = self.jobs.get(&id).and_then(Job::remembered) {
-            self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
+            self.act(Action::RememberJob(Box::new(ended)));
         }
     }
 
@@ -204,7 +197,7 @@ impl Policy {
         let sentence = format!("{id} {}", summary.sentence());
         if !job.record.is_quiet && summary.has_used_a_gpu() {
             let text = sentence.clone();
-            self.command(Action::Tell { job: id, text }, "its user may still be there");
+            self.act(Action::Tell { job: id, text });
         }
         let numbers = self.ended_numbers(id, &summary);
         self.publish_numbers("job-ended", (Some(id), None), format!("{sentence}: {why}"), numbers);
@@ -238,7 +231,7 @@ impl Policy {
         self.note_totals(id);
         self.times.forget(id);
         self.swaps.forget(id);
-        self.command(Action::ForgetJob(id), why);
+        self.act(Action::ForgetJob(id));
         self.remember(id);
         for ticket in tickets {
             self.reply(
@@ -246,7 +239,6 @@ impl Policy {
                 Reply::Done {
                     message: format!("{id} has ended{spared}"),
                 },
-                why,
             );
         }
         for device in devices {
@@ -329,8 +321,7 @@ impl Policy {
 
     /// Refuses a command line's request.
     pub(crate) fn refuse(&mut self, ticket: Ticket, why: ErrorView) {
-        let reason = why.message.clone();
-        self.reply(ticket, Reply::Error(why), &reason);
+        self.reply(ticket, Reply::Error(why));
     }
 
     /// What a waiting `run` hears when somebody stops its job.

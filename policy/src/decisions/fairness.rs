@@ -11,7 +11,7 @@ use partage_protocol::terms::{Class, WHOLE_PPM};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::command::Action;
+use crate::action::Action;
 use crate::config::Order;
 use crate::job::{Claimant, next_of};
 
@@ -116,7 +116,7 @@ impl Policy {
         }
         let at = (self.unix_ns(now_ns), self.config.queue.half_life_ns);
         if let Some(users) = self.usage.take_due(now_ns, at) {
-            self.command(Action::SaveUsage(users), "the next broker goes on with what users had");
+            self.act(Action::SaveUsage(users));
         }
     }
 }

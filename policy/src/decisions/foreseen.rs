@@ -31,7 +31,7 @@ impl Policy {
         match found {
             Ok(places) => {
                 let devices: Vec<Foreseen> = places.into_iter().map(|place| self.foreseen(place)).collect();
-                self.reply(ticket, foreseen_reply(&devices), "NVML before the first use of a GPU");
+                self.reply(ticket, foreseen_reply(&devices));
             }
             Err(Unplaced::Refused(why)) => self.refuse(ticket, why),
             Err(Unplaced::NoRoom { .. }) => {}

@@ -18,8 +18,8 @@ use crate::residence::Residence;
 impl Policy {
     /// The jobs of processes that are clients, by pid.
     pub(crate) fn managed_pids(&self) -> BTreeMap<u32, JobId> {
-        let managed = self.clients.values().filter(|client| !client.is_nvml_only);
-        managed.map(|client| (client.process.pid, client.job)).collect()
+        let clients = self.clients.values();
+        clients.map(|client| (client.process.pid, client.job)).collect()
     }
 
     /// The limit of a slot as a number: the whole card where the job has none.

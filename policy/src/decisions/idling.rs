@@ -14,7 +14,7 @@ use partage_protocol::units::JobId;
 
 use super::Policy;
 use super::preempting::can_leave;
-use crate::command::Action;
+use crate::action::Action;
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::residence::Residence;
@@ -54,9 +54,9 @@ impl Policy {
         let record = job.record.clone();
         let for_ns = format_duration(quiet_ns);
         let why = format!("{id} did nothing with its GPU for {for_ns}: it leaves it until its next call");
-        self.command(Action::SaveJob(Box::new(record)), &why);
+        self.act(Action::SaveJob(Box::new(record)));
         self.publish("job-idle", Some(id), None, why.clone());
-        self.command(Action::Leave(id), &why);
+        self.act(Action::Leave(id));
     }
 
     /// A thread of a job that left because it was idle wants to go on.

@@ -13,7 +13,7 @@ use super::Policy;
 use super::attaching::held_by;
 use super::said::Said;
 use super::undecided::Asked;
-use crate::command::Action;
+use crate::action::Action;
 use crate::device::{Device, DeviceState, Measured, Measuring, Member, Seen};
 use crate::job::{Reason, Short};
 use crate::machine::{Machine, OnSlot};
@@ -33,11 +33,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let job = self
-            .clients
-            .get(&client)
-            .filter(|known| !known.is_nvml_only)
-            .map(|known| known.job);
+        let job = self.clients.get(&client).map(|known| known.job);
         let device = job.and_then(|job| Some((job, self.slot_device(job, slot)?.0)));
         let Some((job, device)) = device else {
             return self.answer_invalid(client, slot, sequence);
@@ -119,8 +115,7 @@ impl Policy {
             let why = Reason::of_overhead(code, short);
             self.deny(job, slot, (client, bytes, 1), why, machine, now_ns);
         }
-        let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
-        self.answer_usage((client, slot, sequence), said, machine, &reason);
+        self.answer_usage((client, slot, sequence), said, machine);
     }
 
     fn begin_measuring<M: Machine>(
@@ -141,10 +136,7 @@ impl Policy {
             return self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
         }
         self.overheads.wait(waiting);
-        self.command(
-            Action::Look(device),
-            "a client made a context, module or heap, or ended one",
-        );
+        self.act(Action::Look(device));
     }
 
     /// Answers a `MEASURE_AFTER` or a `MEASURE_ENDED`: by what was measured, or that nothing could be.
@@ -173,8 +165,7 @@ impl Policy {
             && self.fits_once_gone(&self.soon_gone(now_ns), (job, slot, 0), machine)
         {
             self.overheads.wait_on(waiting.judged_as(seen));
-            let reason = "it is within the limit once the memory of those who end is free";
-            return self.command(Action::Look(device), reason);
+            return self.act(Action::Look(device));
         }
         if is_made && seen == Seen::Quiet && waiting.baseline == 0 {
             let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
@@ -189,8 +180,7 @@ impl Policy {
             let why = Reason::of_overhead(verdict, short);
             self.deny(job, slot, (client, grown, 1), why, machine, now_ns);
         }
-        let reason = format!("{client} measured ({seen:?}): the driver holds {measured} bytes beyond its charges");
-        self.answer_usage((client, slot, waiting.sequence), said, machine, &reason);
+        self.answer_usage((client, slot, waiting.sequence), said, machine);
     }
 
     /// Is what the process and its job use now within their limits, and within what the card has room for?

@@ -24,8 +24,8 @@ use partage_protocol::units::{ClientId, DeviceUuid};
 
 use super::Policy;
 use super::evidence::Evidence;
+use crate::action::Action;
 use crate::client::Presence;
-use crate::command::Action;
 use crate::device::{Member, Seen};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot, Reading, overhead_of};
@@ -58,7 +58,7 @@ impl Policy {
                 let Some(known) = self.clients.get(client) else {
                     continue;
                 };
-                if !known.is_nvml_only && known.presence != Presence::Dying {
+                if known.presence != Presence::Dying {
                     let member = Member {
                         job: job.id(),
                         client: *client,
@@ -94,10 +94,7 @@ impl Policy {
             match seen.get(&waiting.client) {
                 Some(Seen::Busy(_)) if waiting.polls() < LOOKS => {
                     self.overheads.wait_on(waiting);
-                    self.command(
-                        Action::Look(device),
-                        "the client was not quiet: its overhead is looked at again",
-                    );
+                    self.act(Action::Look(device));
                 }
                 Some(Seen::Busy(estimate)) => {
                     if let Some(state) = self.overheads.get_mut(waiting.client, waiting.slot) {
@@ -229,7 +226,7 @@ impl Policy {
         let slots = job.map_or(0, |job| job.slots.len());
         let overheads = (0..slots).map(|slot| overhead_of(machine, client, slot)).collect();
         let action = Action::ShowOverheads { client, overheads };
-        self.command(action, "what the driver holds beyond the client's charges was measured");
+        self.act(action);
     }
 
     /// What a job's owner should know of how its overhead is measured.

@@ -7,7 +7,7 @@ use partage_protocol::size::format_bytes;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::command::Action;
+use crate::action::Action;
 use crate::device::{Device, DeviceState};
 use crate::event::{DeviceSeen, DriverState, Measurement};
 use crate::job::Job;
@@ -157,13 +157,10 @@ impl Policy {
                 let pid = process.pid;
                 let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
                 state.note(text.clone());
-                self.command(
-                    Action::Tell {
-                        job: id,
-                        text: text.clone(),
-                    },
-                    "never silently unenforced",
-                );
+                self.act(Action::Tell {
+                    job: id,
+                    text: text.clone(),
+                });
                 self.publish_numbers(
                     "unmanaged",
                     (Some(id), Some(pid)),

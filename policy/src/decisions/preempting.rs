@@ -17,7 +17,7 @@ use super::Policy;
 use super::claims::Claims;
 use super::placement::Shortages;
 use super::survey::{Absent, Survey};
-use crate::command::Action;
+use crate::action::Action;
 use crate::job::{Job, Returning, State};
 use crate::machine::Machine;
 use crate::residence::Residence;
@@ -83,11 +83,11 @@ impl Policy {
         let record = job.record.clone();
         let own = record.terms.class;
         let why = format!("{victim} ({own}) leaves its GPU for {id} ({class}) and comes back by itself");
-        self.command(Action::SaveJob(Box::new(record)), &why);
+        self.act(Action::SaveJob(Box::new(record)));
         let text = format!("suspended for {id}, which has priority {class}; it comes back by itself");
-        self.command(Action::Tell { job: victim, text }, &why);
+        self.act(Action::Tell { job: victim, text });
         self.publish("job-preempted", Some(victim), None, why.clone());
-        self.command(Action::Leave(victim), &why);
+        self.act(Action::Leave(victim));
     }
 
     /// A job that was told to leave did not begin to.
@@ -99,7 +99,7 @@ impl Policy {
         job.forget_leaving();
         let record = job.record.clone();
         self.swaps.refuse(id, now_ns);
-        self.command(Action::SaveJob(Box::new(record)), "it stays where it is");
+        self.act(Action::SaveJob(Box::new(record)));
         self.publish("suspend-failed", Some(id), None, format!("{id} goes on: {why}"));
     }
 
@@ -111,7 +111,7 @@ impl Policy {
         }
         job.forget_leaving();
         let record = job.record.clone();
-        self.command(Action::SaveJob(Box::new(record)), "it comes back by a command alone");
+        self.act(Action::SaveJob(Box::new(record)));
         if let Some(returning) = self.returning.get_mut(&id) {
             returning.stay();
             if !returning.is_wanted() && !returning.is_coming {

@@ -13,8 +13,8 @@ use partage_protocol::units::JobId;
 
 use super::Policy;
 use super::change::read_limit;
+use crate::action::Action;
 use crate::caller::{Caller, Process};
-use crate::command::Action;
 use crate::event::Change;
 use crate::job::{OwnLimit, Placement};
 use crate::machine::Machine;
@@ -25,7 +25,7 @@ impl Policy {
     pub(crate) fn limit_processes<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         for client in job.clients.clone() {
-            if let Some(known) = self.clients.get(&client).filter(|known| !known.is_nvml_only) {
+            if let Some(known) = self.clients.get(&client) {
                 job.limit_client((client, known.process), machine, now_ns);
             }
         }
@@ -97,10 +97,7 @@ impl Policy {
         let numbers = self.process_numbers(id, process);
         self.publish_numbers("limit-changed", (Some(id), Some(process.pid)), text, numbers);
         if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
-            self.command(
-                Action::SaveJob(Box::new(record)),
-                "what one of its processes may have changed",
-            );
+            self.act(Action::SaveJob(Box::new(record)));
         }
         Ok(id)
     }

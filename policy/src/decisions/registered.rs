@@ -52,7 +52,7 @@ impl Policy {
             return self.join(run.ticket, id, now_ns);
         }
         if let Some(reply) = self.inside_reply(id, &run.caller, machine) {
-            self.reply(run.ticket, reply, "its control group is that job's");
+            self.reply(run.ticket, reply);
         }
     }
 }

@@ -12,8 +12,8 @@ use partage_protocol::units::JobId;
 
 use super::Policy;
 use super::target::{Access, may_see};
+use crate::action::Action;
 use crate::caller::Caller;
-use crate::command::Action;
 use crate::config::{NewRules, Order};
 use crate::event::TargetQuery;
 use crate::job::{Job, JobRecord, Placement};
@@ -36,7 +36,7 @@ impl Policy {
             self.rejudge(id, machine, now_ns);
             let gets_time = self.jobs.get(&id).is_some_and(|job| job.state().may_get_time());
             if is_split_anew && gets_time {
-                self.show_terms(id, "device time is split in another way");
+                self.show_terms(id);
             }
         }
         if had_totals || self.jobs.share_any() {
@@ -66,7 +66,7 @@ impl Policy {
             }
             let record = Box::new(job.record.clone());
             self.note_totals(id);
-            self.command(Action::SaveJob(record), "its user is known");
+            self.act(Action::SaveJob(record));
             self.rejudge(id, machine, now_ns);
             self.rejudge_waiting(id);
         }
@@ -191,7 +191,7 @@ impl Policy {
             is_changed = true;
         }
         if let Some(record) = self.jobs.get(&id).filter(|_| is_changed).map(|job| job.record.clone()) {
-            self.command(Action::SaveJob(Box::new(record)), "the rules changed it");
+            self.act(Action::SaveJob(Box::new(record)));
         }
     }
 

@@ -17,8 +17,8 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use super::Policy;
 use super::claims::{Claims, Wish};
 use super::time_limit::time_limit_at;
+use crate::action::Action;
 use crate::caller::Process;
-use crate::command::Action;
 use crate::device::{DeviceState, Hold, Member};
 use crate::job::{Job, Placement};
 use crate::machine::{Machine, OnSlot, overhead_of};
@@ -128,9 +128,9 @@ impl Policy {
         self.follow_residence(id, (was, is), now_ns);
         if is_placed {
             self.times.forget(id);
-            self.show_terms(id, "the job has another device");
+            self.show_terms(id);
         }
-        self.command(Action::SaveJob(Box::new(record)), "the job's residence changed");
+        self.act(Action::SaveJob(Box::new(record)));
         devices.sort_unstable();
         devices.dedup();
         for device in devices {

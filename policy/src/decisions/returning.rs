@@ -18,8 +18,8 @@ use super::placement::Shortages;
 use super::residence::Shortage;
 use super::survey::Survey;
 use super::target::Access;
+use crate::action::Action;
 use crate::caller::{Caller, Ticket};
-use crate::command::Action;
 use crate::event::{Return, TargetQuery};
 use crate::job::{Job, Returning, State, Wait};
 use crate::machine::Machine;
@@ -51,7 +51,7 @@ impl Policy {
         match residence {
             Residence::Here => {
                 let message = format!("{id} is not suspended");
-                self.reply(ticket, said::done(message), "there is nothing to bring back");
+                self.reply(ticket, said::done(message));
             }
             Residence::Away | Residence::Coming => {
                 let returning = self.returning.entry(id).or_default();
@@ -133,7 +133,7 @@ impl Policy {
         match end {
             Return::Back(text) => {
                 for wait in returning.waits {
-                    self.reply(wait.ticket, said::done(text.clone()), "it is back");
+                    self.reply(wait.ticket, said::done(text.clone()));
                 }
             }
             Return::Never(text) => {
@@ -294,7 +294,7 @@ impl Policy {
         let Some((shortage, shortages)) = shortage else {
             returning.come();
             self.queue.leave(id);
-            self.command(Action::Come(id), "there is room for it");
+            self.act(Action::Come(id));
             return false;
         };
         let reason = Some(shortage.to_string());
@@ -338,11 +338,7 @@ impl Policy {
             }
             if is_told {
                 let reply = said::waits(position, wait.reason.clone(), holders);
-                self.reply(
-                    wait.ticket,
-                    reply,
-                    "it hears at once and every minute what it waits for",
-                );
+                self.reply(wait.ticket, reply);
             }
             on.push(wait);
         }

@@ -2,8 +2,8 @@
 //! One event in, commands out: gives the event to the file that decides.
 
 use super::Policy;
+use crate::action::Action;
 use crate::client::Presence;
-use crate::command::Command;
 use crate::event::Event;
 use crate::machine::Machine;
 use crate::question::AskedAt;
@@ -12,7 +12,7 @@ impl Policy {
     /// Takes one event at a time `now_ns` (monotonic) that never goes back; answers what to do, in order. Grants are
     /// already written through `machine` when it returns.
     #[must_use]
-    pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Command> {
+    pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Action> {
         self.begin_step(now_ns);
         let is_due = self.due_ns.is_some_and(|due| now_ns >= due);
         if is_due {

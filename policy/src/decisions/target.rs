@@ -168,7 +168,7 @@ impl Policy {
             error(ErrorCode::NoTarget, format!("no process {pid:?} has attached"), hint)
         };
         let number: u32 = pid.parse().map_err(|_| nobody())?;
-        let mut clients = self.clients.values().filter(|client| !client.is_nvml_only);
+        let mut clients = self.clients.values();
         let client = clients.find(|client| client.process.pid == number).ok_or_else(nobody)?;
         let target = TargetQuery {
             text: client.job.to_string(),

@@ -7,7 +7,7 @@ use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::command::Action;
+use crate::action::Action;
 use crate::config::Response;
 use crate::event::ProcessUse;
 use crate::job::Job;
@@ -109,7 +109,7 @@ impl Policy {
             charges: jobs.iter().filter_map(charge).collect(),
             over_ns,
         };
-        self.command(action, "NVML shows more of a job's work than was seen of it");
+        self.act(action);
     }
 
     fn tell_time_drift(&mut self, job: JobId, device: DeviceUuid, drifts: bool) {
@@ -167,7 +167,7 @@ impl Policy {
                 if let Some(job) = self.jobs.get_mut(&job) {
                     job.note(text.clone());
                 }
-                self.command(Action::KillProcess(process), &reason);
+                self.act(Action::KillProcess(process));
                 self.publish("drift-killed", Some(job), Some(pid), text);
             }
             if let Some(audit) = self.times.audit_mut(job, device) {

@@ -14,7 +14,7 @@ use partage_protocol::size::format_duration;
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
-use crate::command::{Action, Signal};
+use crate::action::{Action, Signal};
 use crate::job::{Job, JobRecord};
 use crate::residence::Residence;
 
@@ -64,7 +64,7 @@ impl Policy {
             job: id,
             text: text.clone(),
         };
-        self.command(tell, "its user may still save what it did");
+        self.act(tell);
         self.publish("time-limit-near", Some(id), None, text);
     }
 
@@ -88,15 +88,12 @@ impl Policy {
         job.order_stop(None, kill_at_ns, (&reason, by));
         let grace = format_duration(TIME_LIMIT_GRACE_NS);
         let text = format!("{id} has run for {limit}, its time limit: SIGTERM now, SIGKILL in {grace}");
-        self.command(
-            Action::Tell {
-                job: id,
-                text: text.clone(),
-            },
-            "a job is not ended without a word",
-        );
+        self.act(Action::Tell {
+            job: id,
+            text: text.clone(),
+        });
         let signal = Signal::Terminate;
-        self.command(Action::SignalJob { job: id, signal, by }, &reason);
+        self.act(Action::SignalJob { job: id, signal, by });
         let numbers = self.job_numbers(id);
         self.publish_numbers("time-limit", (Some(id), None), text, numbers);
     }

@@ -8,7 +8,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use super::Policy;
 use super::survey::Absent;
 use super::time_limit::time_limit_at;
-use crate::command::Action;
+use crate::action::Action;
 use crate::config::Split;
 use crate::device::DeviceAccount;
 use crate::job::Job;
@@ -120,7 +120,7 @@ impl Policy {
             text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
             text => text,
         };
-        self.show_terms(id, "its terms were changed");
+        self.show_terms(id);
         let numbers = self.job_numbers(id);
         self.publish_numbers(
             "terms-changed",
@@ -131,7 +131,7 @@ impl Policy {
     }
 
     /// Tells whoever shares out time what the job may have.
-    pub(crate) fn show_terms(&mut self, id: JobId, reason: &str) {
+    pub(crate) fn show_terms(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         // A default job is many programs on every device, which know nothing of one another. Of one program, work on
         // several devices waits for one another more often than not.
@@ -142,7 +142,7 @@ impl Policy {
             devices: job.record.devices.iter().map(|place| place.device).collect(),
             terms: job.record.terms.on_a_device(user, is_gang),
         };
-        self.command(action, reason);
+        self.act(action);
     }
 }
 

@@ -15,7 +15,7 @@ use partage_protocol::job_ledger::Verdict;
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
 use super::Policy;
-use crate::command::Action;
+use crate::action::Action;
 use crate::machine::Machine;
 use crate::question::{AskedAt, Awaited, Kept, Question};
 
@@ -68,7 +68,7 @@ impl Policy {
                 return false;
             }
             let action = Action::FindEnded { client, looked_at };
-            self.command(action, "it would have room without those who have perhaps ended");
+            self.act(action);
             Awaited::Search
         };
         self.undecided.keep(Kept {

@@ -14,14 +14,13 @@
 //! has no idle time: only then do they always have work. A process that idle time could have served did not stand in a
 //! job's way; counting it all the same would let a job exceed its cap. While it is not counted its time is charged to
 //! the jobs, which then get too little of a cap. A process that uses less, or may use some, is reported as
-//! [`UnmanagedLoad::Felt`]: its slices are inside the lengths that jobs' events measure.
+//! [`UnmanagedLoad::Felt`](crate::device::UnmanagedLoad::Felt): its slices are inside the lengths that jobs' events measure.
 
 use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::command::Action;
-use crate::device::UnmanagedLoad;
+use crate::action::Action;
 use crate::event::{Measurement, ProcessUse};
 use crate::job::Job;
 
@@ -66,12 +65,7 @@ impl Policy {
         let Some(load) = known.take_unmanaged_change(now_ns) else {
             return;
         };
-        let reason = match load {
-            UnmanagedLoad::Quiet => "processes of no job use the device's time no longer",
-            UnmanagedLoad::Crowding => "processes of no job use the device's time",
-            UnmanagedLoad::Felt => "processes of no job may use some of the device's time",
-        };
-        self.command(Action::ShowUnmanaged { device, load }, reason);
+        self.act(Action::ShowUnmanaged { device, load });
     }
 
     /// What each of a device's jobs with a program, and an unmanaged process beside them, had if all wanted it always.

@@ -52,8 +52,6 @@ pub struct Attaching {
     pub fresh_token: [u8; TOKEN_BYTES],
     /// Where it belongs.
     pub membership: Membership,
-    /// It only wants the job's devices (met NVML and no CUDA): it gets no share of the limit.
-    pub is_nvml_only: bool,
 }
 
 impl Attaching {

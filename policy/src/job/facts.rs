@@ -370,12 +370,12 @@ impl Job {
         stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns);
     }
 
-    /// Is it to be killed now? Once; answers why, and in whose name.
-    pub(crate) fn take_kill(&mut self, now_ns: u64) -> Option<(String, u32)> {
+    /// Is it to be killed now? Once; answers in whose name.
+    pub(crate) fn take_kill(&mut self, now_ns: u64) -> Option<u32> {
         let stopping = self.0.stopping.as_mut()?;
         let is_due = !stopping.is_killed && now_ns >= stopping.kill_at_ns;
         stopping.is_killed |= is_due;
-        is_due.then(|| (stopping.reason.clone(), stopping.by))
+        is_due.then_some(stopping.by)
     }
 
     /// These were left alone by the last signal.

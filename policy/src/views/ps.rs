@@ -107,8 +107,7 @@ impl Policy {
                 let words = machine.words(*id, slot).filter(|words| words.owed.load() == 0);
                 words.and_then(|words| words.shared.map(|shared| shared.used.load()))
             };
-            let shown = if client.is_nvml_only { 0..0 } else { 0..slots };
-            let overhead_bytes: Vec<u64> = shown.map(|slot| overhead_of(machine, *id, slot)).collect();
+            let overhead_bytes: Vec<u64> = (0..slots).map(|slot| overhead_of(machine, *id, slot)).collect();
             let with_charges = |(slot, overhead): (usize, &u64)| used(slot).unwrap_or(0).saturating_add(*overhead);
             let used_bytes = overhead_bytes.iter().enumerate().map(with_charges).collect();
             Some(ClientView {

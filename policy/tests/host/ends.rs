@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processes of the host that have ended, and that nobody noticed.
 
-use partage_policy::{Action, Command, Event};
+use partage_policy::{Action, Event};
 
 use super::Host;
 
 impl Host {
     /// Who has ended unnoticed is told of, as the broker does before a question is answered.
-    pub(super) fn search(&mut self, commands: &[Command]) -> Vec<Command> {
+    pub(super) fn search(&mut self, commands: &[Action]) -> Vec<Action> {
         let mut found = Vec::new();
         for command in commands {
-            let Action::FindEnded { client, looked_at } = &command.action else {
+            let Action::FindEnded { client, looked_at } = command else {
                 continue;
             };
             for ended in looked_at.iter().filter(|looked_at| *looked_at != client) {

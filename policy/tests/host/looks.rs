@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looks at the host's devices, and what its clients ask and say of contexts.
 
-use partage_policy::{Action, Command, Event, Machine, Measurement, ProcessUse};
+use partage_policy::{Action, Event, Machine, Measurement, ProcessUse};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid};
@@ -64,11 +64,7 @@ impl Host {
         if let Some(verdict) = self.say_measure(client, slot, MEASURE_AFTER) {
             return verdict;
         }
-        assert!(
-            self.commands
-                .iter()
-                .any(|command| command.action == Action::Look(device))
-        );
+        assert!(self.commands.iter().any(|command| *command == Action::Look(device)));
         self.step(Event::Asking(device));
         let from = self.commands.len();
         self.answer_look(device);
@@ -142,9 +138,9 @@ impl Host {
     }
 }
 
-pub fn verdict_of(commands: &[Command], asked: u32) -> Option<u32> {
-    commands.iter().find_map(|command| match command.action {
-        Action::Answer { verdict, sequence, .. } if sequence == asked => Some(verdict),
+pub fn verdict_of(commands: &[Action], asked: u32) -> Option<u32> {
+    commands.iter().find_map(|command| match command {
+        Action::Answer { verdict, sequence, .. } if *sequence == asked => Some(*verdict),
         _ => None,
     })
 }

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::{
-    Action, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Membership, Policy, Process,
-    Run, TargetQuery, Ticket, UserUsage,
+    Action, Attaching, Caller, Change, Config, DeviceSeen, DriverState, Event, Membership, Policy, Process, Run,
+    TargetQuery, Ticket, UserUsage,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
 use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
@@ -49,7 +49,7 @@ pub struct Host {
     /// What NVML shows of the time that processes use, in ppm; nothing of who is not in here.
     pub busy: BTreeMap<u32, u32>,
     pub replies: BTreeMap<Ticket, Vec<Reply>>,
-    pub commands: Vec<Command>,
+    pub commands: Vec<Action>,
     /// Unmanaged use grew, or a limit was lowered: invariant 2 holds again only after use fell.
     pub is_excused: bool,
     /// The broker may promise more than there is: then grants are within the device, and promises are not.
@@ -163,11 +163,10 @@ impl Host {
         });
     }
 
-    pub fn step(&mut self, event: Event) -> Vec<Command> {
+    pub fn step(&mut self, event: Event) -> Vec<Action> {
         let mut commands = self.policy.step(self.now_ns, event, &self.board);
         for command in &commands {
-            assert!(!command.reason.is_empty(), "no reason: {command:?}");
-            match &command.action {
+            match command {
                 Action::Reply { ticket, reply } => {
                     let said = self.replies.entry(*ticket).or_default();
                     assert!(
@@ -282,10 +281,9 @@ impl Host {
             unix_ns: 9,
             fresh_token: [9; 32],
             membership,
-            is_nvml_only: false,
         };
         let commands = self.step(Event::Attach(Box::new(attaching)));
-        let welcome = commands.iter().find_map(|command| match &command.action {
+        let welcome = commands.iter().find_map(|command| match command {
             Action::Welcome {
                 client: welcomed,
                 job,
@@ -432,7 +430,7 @@ impl Host {
 
     /// What was written down last of what users had.
     pub fn usage(&self) -> Vec<UserUsage> {
-        let written = self.commands.iter().rev().find_map(|command| match &command.action {
+        let written = self.commands.iter().rev().find_map(|command| match command {
             Action::SaveUsage(users) => Some(users.clone()),
             _ => None,
         });
@@ -441,7 +439,7 @@ impl Host {
 
     /// What was written down of ended jobs; the newest of one job counts.
     pub fn ended(&self) -> Vec<partage_policy::EndedJob> {
-        let ended = self.commands.iter().filter_map(|command| match &command.action {
+        let ended = self.commands.iter().filter_map(|command| match command {
             Action::RememberJob(ended) => Some((ended.job.id, (**ended).clone())),
             _ => None,
         });
@@ -451,7 +449,7 @@ impl Host {
     pub fn records(&self) -> Vec<partage_policy::JobRecord> {
         let mut records = BTreeMap::new();
         for command in &self.commands {
-            match &command.action {
+            match command {
                 Action::SaveJob(record) => drop(records.insert(record.id, (**record).clone())),
                 Action::ForgetJob(id) => drop(records.remove(&id.0)),
                 _ => {}

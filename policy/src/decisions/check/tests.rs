@@ -108,7 +108,6 @@ fn host() -> (Policy, OneClient) {
             by_kernel: Some(JOB),
             ..Membership::default()
         },
-        is_nvml_only: false,
     };
     let measured = Measurement {
         device: DEVICE,

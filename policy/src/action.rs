@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the policy tells the broker to do, each with its reason.
+//! What the policy tells the broker to do.
 //!
-//! Commands are carried out in order. Grants are no commands: the policy changes the words themselves, through the
+//! Actions are carried out in order. Grants are no actions: the policy changes the words themselves, through the
 //! machine that [`Policy::step`](crate::Policy::step) is given, because an answer depends on what a racing client did.
 
 use partage_protocol::admin::{EventNumbers, Reply};
@@ -12,15 +12,6 @@ use crate::caller::{Process, Ticket};
 use crate::device::UnmanagedLoad;
 use crate::job::{EndedJob, JobRecord};
 use crate::time::UserUsage;
-
-/// One thing to do and why.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Command {
-    /// What.
-    pub action: Action,
-    /// Why, one sentence for the log.
-    pub reason: String,
-}
 
 /// A signal for all processes of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
