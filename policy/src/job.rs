@@ -30,7 +30,7 @@ pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
 pub(crate) use numbered::Jobs;
 pub(crate) use queued::{Queue, Queued, Returning, Wait};
-pub use record::{EndedJob, EndedSlot, JobRecord, Origin, OwnLimit, Placement};
+pub use record::{EndedJob, EndedSlot, JobRecord, OwnLimit, Placement};
 pub(crate) use slot::Slot;
 pub(crate) use swaps::Swaps;
 

@@ -33,6 +33,7 @@ mod gpu_name;
 mod job;
 mod machine;
 mod numbers;
+mod origin;
 mod question;
 mod refusal;
 mod registration;
@@ -62,11 +63,12 @@ pub use event::{
 };
 pub use gpu_name::GpuName;
 pub use job::{
-    Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, OwnLimit, Placement, REMEMBER_COUNT,
+    Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, OwnLimit, Placement, REMEMBER_COUNT,
     REMEMBER_NS, Reason, STRICT_NS, Unfreed,
 };
 pub use machine::{Machine, Reading};
 pub use numbers::{NumberChange, changed_numbers};
+pub use origin::Origin;
 pub use registration::{Ceiling, Cgroup, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{

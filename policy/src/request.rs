@@ -11,7 +11,7 @@ use partage_protocol::time_aliases::{self, TimeVariable};
 
 use crate::config::Config;
 use crate::gpu_name::GpuName;
-use crate::job::Origin;
+use crate::origin::Origin;
 use crate::refusal::{invalid, not_allowed, unusable_alias};
 use crate::registration::{Ceiling, Lowered};
 use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said, TotalId};

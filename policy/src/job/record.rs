@@ -2,7 +2,6 @@
 //! The job's record: for the next broker, and of its end.
 
 use partage_protocol::admin::DeniedView;
-use partage_protocol::aliases::Variable;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::terms::Class;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
 use crate::caller::Process;
+use crate::origin::Origin;
 use crate::registration::{Ceiling, Registration};
 use crate::residence::{Mark, ResidenceRecord};
 use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said, Standing};
@@ -50,18 +50,6 @@ pub struct OwnLimit {
     pub limit: Option<u64>,
     /// What set it.
     pub words: String,
-}
-
-/// Which words set a job's numbers on a device, for `why`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// `--mem 25%`, `CUDA_DEVICE_MEMORY_LIMIT=1g`, …; empty without a limit.
-    pub limit: String,
-    /// Likewise; empty where the promise follows the limit, or nothing is promised.
-    pub request: String,
-    /// `--process-mem 4GiB`, …; empty without a limit of each process.
-    #[serde(default)]
-    pub process: String,
 }
 
 impl Placement {
@@ -120,14 +108,6 @@ impl Placement {
     pub(crate) fn set_request(&mut self, request: u64, text: &str) {
         self.request = request;
         text.clone_into(&mut self.origin.request);
-    }
-}
-
-impl Origin {
-    /// The variable of another tool that set the limit, where one did.
-    #[must_use]
-    pub fn alias(&self) -> Option<&str> {
-        Variable::of(self.limit.split('=').next()?.as_bytes()).map(|_| self.limit.as_str())
     }
 }
 
