@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use partage_protocol::admin::Admitted;
+use partage_protocol::admin::{Admitted, JobView, RunRequest};
 use partage_protocol::size::format_duration;
 use serde_json::{Value, json};
 
@@ -28,9 +28,62 @@ use crate::show::devices::devices_text;
 use crate::show::report::Report;
 use crate::show::{terminal, time};
 
+/// How COMMAND comes to its job.
+enum Mode {
+    /// It is of the job that it was started in.
+    Nested(Box<JobView>),
+    /// Started inside a command that waits for its first use of a GPU, as that one.
+    StillLazy,
+    /// It is a job from its first use of a GPU on.
+    Lazy,
+    /// Its caller hides every GPU from it: it is no job.
+    WithoutGpu,
+    /// It is a job from its start on, or would be.
+    Plain,
+}
+
+impl Mode {
+    fn of(arguments: &Run, command: &Command, place: &Place) -> Outcome<Self> {
+        if arguments.lazy {
+            lazy::check(arguments)?;
+            if lazy::is_inside() {
+                return Ok(Self::StillLazy);
+            }
+        }
+        if let Some(job) = nested::enclosing_job(place)? {
+            return Ok(Self::Nested(Box::new(job)));
+        }
+        let is_begun_later = arguments.lazy && !arguments.dry_run;
+        // What is lazy keeps the variable, and is no job while it is so.
+        Ok(match is_begun_later {
+            true => Self::Lazy,
+            false if hides_every_gpu(visible_devices(command)) => Self::WithoutGpu,
+            false => Self::Plain,
+        })
+    }
+}
+
 /// `partage run`. Returns only for `--dry-run`, `--summary` and failures.
 pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &Report) -> Outcome<u8> {
-    let mut request = read_settings(arguments, sources)?;
+    let request = read_settings(arguments, sources)?;
+    let command = judged(arguments, report)?;
+    match Mode::of(arguments, &command, place)? {
+        Mode::Nested(job) => nested::run(arguments, &job, command, place, report),
+        Mode::StillLazy => lazy::stay(command, arguments, place, report),
+        Mode::WithoutGpu => run_without_gpu(command, arguments, place, report),
+        Mode::Lazy => {
+            let request = with_command(request, &command, arguments)?;
+            lazy::start(command, request, arguments, place, report)
+        }
+        Mode::Plain => {
+            let request = with_command(request, &command, arguments)?;
+            run_as_job(command, request, arguments, place, report)
+        }
+    }
+}
+
+/// COMMAND, where it can be found and bound, or may run although it cannot.
+fn judged(arguments: &Run, report: &Report) -> Outcome<Command> {
     let command = Command::find(&arguments.command)?;
     if let Some(unmanaged) = &command.unmanaged {
         say_unmanaged(unmanaged, &command.file, arguments, report)?;
@@ -39,31 +92,27 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
     installed::find(installed::LIBRARY)?;
     // With `-q` too: a job whose limit is misspelt would run without one.
     variables::unknown().iter().for_each(|text| report.say(text));
-    if arguments.lazy {
-        lazy::check(arguments)?;
-        if lazy::is_inside() {
-            return lazy::stay(command, arguments, place, report);
-        }
-    }
-    if let Some(job) = nested::enclosing_job(place)? {
-        return nested::run(arguments, &job, command, place, report);
-    }
-    let visible = command.environment.get("CUDA_VISIBLE_DEVICES");
-    let is_hidden = hides_every_gpu(visible);
-    // What is lazy keeps the variable, and is no job while it is so.
-    if is_hidden && (arguments.dry_run || !arguments.lazy) {
-        return run_without_gpu(command, arguments, place, report);
-    }
-    if let Some(saved) = request.saved.take() {
-        request.saved = Some(snapshot::prepare(saved, arguments.dry_run)?);
-    }
-    request.visible_devices = visible.filter(|_| !is_hidden).map(lossy);
-    request.nodes = container::given_nodes();
-    request.command = command.shown.clone();
-    request.quiet = arguments.quiet || arguments.summary;
-    if arguments.lazy && !arguments.dry_run {
-        return lazy::start(command, request, arguments, place, report);
-    }
+    Ok(command)
+}
+
+/// What the broker hears of COMMAND and of where it was started.
+fn with_command(request: RunRequest, command: &Command, arguments: &Run) -> Outcome<RunRequest> {
+    let saved = request.saved;
+    let visible = visible_devices(command);
+    Ok(RunRequest {
+        saved: saved
+            .map(|saved| snapshot::prepare(saved, arguments.dry_run))
+            .transpose()?,
+        visible_devices: visible.filter(|_| !hides_every_gpu(visible)).map(lossy),
+        nodes: container::given_nodes(),
+        command: command.shown.clone(),
+        quiet: arguments.quiet || arguments.summary,
+        ..request
+    })
+}
+
+/// Asks for a job and becomes COMMAND in it; a dry run says what the answer was.
+fn run_as_job(command: Command, request: RunRequest, arguments: &Run, place: &Place, report: &Report) -> Outcome<u8> {
     let admission = Admission {
         place,
         report,
@@ -94,6 +143,10 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
             start(command, &admitted, place, words_of, report)
         }
     }
+}
+
+fn visible_devices(command: &Command) -> Option<&OsStr> {
+    command.environment.get("CUDA_VISIBLE_DEVICES").map(AsRef::as_ref)
 }
 
 /// What a dry run prints: data on standard output, in the form of any other command's.
