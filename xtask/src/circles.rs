@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::calls::greatest_circle;
 use crate::modules::{Arrows, arrows};
 use crate::tree::File;
 
@@ -41,6 +42,33 @@ impl Circles {
             }
         }
         path.to_owned()
+    }
+
+    /// The greatest circle of rooms: folders, or files beside them, at the top of the crate.
+    pub fn rooms(&self) -> BTreeSet<String> {
+        let top = self.root.rsplit_once('/').map_or("", |(folder, _)| folder).len() + 1;
+        let room = |path: &'_ str| -> String {
+            let within = path.get(top..).unwrap_or(path);
+            let first = within.split('/').next().unwrap_or(within);
+            first.trim_end_matches(".rs").to_owned()
+        };
+        let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (path, named) in self.arrows.iter().filter(|(path, _)| **path != self.root) {
+            let others = named
+                .keys()
+                .filter(|other| **other != self.root)
+                .map(|other| room(other));
+            let from = room(path);
+            let others: Vec<_> = others.filter(|other| *other != from).collect();
+            names.entry(from).or_default().extend(others);
+        }
+        let arrows = names
+            .iter()
+            .map(|(from, to)| (from.as_str(), to.iter().map(String::as_str).collect()));
+        greatest_circle(&arrows.collect())
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
     }
 
     fn line_of(&self, way: &[&str]) -> String {
@@ -145,6 +173,21 @@ mod tests {
     fn found(sources: &[(&str, &str)]) -> Vec<Vec<String>> {
         let circles = circles(&tree(sources)).into_iter().flat_map(|crate_| crate_.circles);
         circles.map(|circle| circle.into_iter().collect()).collect()
+    }
+
+    #[test]
+    fn rooms_that_name_one_another_are_a_circle_though_no_file_does() {
+        let sources = [
+            ("x/src/lib.rs", "mod a; mod b; mod c;"),
+            ("x/src/a/mod.rs", "mod one; mod two;"),
+            ("x/src/a/one.rs", "use crate::b::f;"),
+            ("x/src/a/two.rs", "pub fn g() {}"),
+            ("x/src/b.rs", "use crate::c::h; pub fn f() {}"),
+            ("x/src/c.rs", "use crate::a::two::g; pub fn h() {}"),
+        ];
+        let crate_ = circles(&tree(&sources)).remove(0);
+        assert!(crate_.circles.is_empty());
+        assert_eq!(Vec::from_iter(crate_.rooms()), ["a", "b", "c"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! are cargo commands; `scripts/test` calls them and this. `tidy --list` prints what `xtask/listed.txt` would have to
 //! list, `circles` the import circles of each crate.
 
+mod calls;
 mod circles;
 mod driver_api;
 mod lengths;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::listed::{self, Fault};
 use crate::tree::{File, files};
-use crate::{circles, lengths, named_paths, walls, words};
+use crate::{calls, circles, lengths, named_paths, walls, words};
 
 /// Names that say nothing, for folders and files.
 const REFUSED_NAMES: [&str; 6] = ["utils", "common", "core", "manager", "helpers", "misc"];
@@ -40,6 +40,7 @@ pub fn complaints(root: &Path) -> Vec<String> {
     }
     found.extend(named_paths::complaints(&files));
     found.extend(lengths::idle_exceptions(&files));
+    found.extend(walls::idle_rows(&files));
     found.extend(listed::complaints(root, &faults(&files)));
     found
 }
@@ -51,8 +52,9 @@ pub fn list(root: &Path) -> String {
 
 /// The import circles of each crate, as lines to read.
 pub fn print_circles(root: &Path) -> String {
-    let mut text = String::new();
-    for one in circles::circles(&files(root)) {
+    let files = files(root);
+    let mut text = calls::print(&files);
+    for one in circles::circles(&files) {
         let within: usize = one.circles.iter().map(BTreeSet::len).sum();
         text += &format!(
             "{}: {within} of {} files in {} circles\n",
@@ -60,6 +62,11 @@ pub fn print_circles(root: &Path) -> String {
             one.files,
             one.circles.len()
         );
+        let rooms = one.rooms();
+        if !rooms.is_empty() {
+            let rooms: Vec<_> = rooms.into_iter().collect();
+            text += &format!("  circle of {} rooms: {}\n", rooms.len(), rooms.join(", "));
+        }
         for circle in &one.circles {
             text += &format!("  circle of {}\n", circle.len());
             for path in circle {
@@ -79,6 +86,13 @@ fn faults(files: &[File]) -> Vec<Fault> {
     }
     let circles = circles::circles(files);
     for one in &circles {
+        let rooms = one.rooms();
+        found.extend((!rooms.is_empty()).then(|| Fault {
+            rule: "circle-of-rooms",
+            subject: one.root.clone(),
+            count: rooms.len(),
+            what: format!("{:?} name one another; let what both need go below both", rooms),
+        }));
         for circle in &one.circles {
             found.extend(circle.iter().map(|path| Fault {
                 rule: "circle",
@@ -92,6 +106,7 @@ fn faults(files: &[File]) -> Vec<Fault> {
         }
     }
     found.extend(walls::faults(files, &circles::all_arrows(&circles)));
+    found.extend(calls::faults(files));
     found
 }
 

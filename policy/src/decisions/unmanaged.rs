@@ -14,7 +14,8 @@
 //! has no idle time: only then do they always have work. A process that idle time could have served did not stand in a
 //! job's way; counting it all the same would let a job exceed its cap. While it is not counted its time is charged to
 //! the jobs, which then get too little of a cap. A process that uses less, or may use some, is reported as
-//! [`UnmanagedLoad::Felt`](crate::device::UnmanagedLoad::Felt): its slices are inside the lengths that jobs' events measure.
+//! [`UnmanagedLoad::Felt`](crate::device::UnmanagedLoad::Felt): its slices are inside the lengths that jobs' events
+//! measure.
 
 use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};

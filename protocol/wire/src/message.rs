@@ -77,8 +77,8 @@ pub struct Hello {
 /// Room for variables in a [`Hello`]: sixteen devices by their UUIDs twice over.
 pub const ENVIRONMENT_BYTES: usize = 2048;
 
-/// This process has met NVML only; it asks for the job's devices, not for memory. The broker treats it as any other: the
-/// process may go on to CUDA without another hello, and must have its share then.
+/// This process has met NVML only; it asks for the job's devices, not for memory. The broker treats it as any other:
+/// it may go on to CUDA without another hello, and must have its share then.
 pub const HELLO_NVML_ONLY: u32 = 1;
 /// The program closed the page descriptors: the client keeps its last grant and cannot grow.
 pub const HELLO_PAGES_LOST: u32 = 2;
