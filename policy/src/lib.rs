@@ -22,12 +22,14 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod books;
 mod caller;
 mod client;
 mod config;
 mod decisions;
 mod device;
 mod drain_mark;
+mod emptying;
 mod event;
 mod gpu_name;
 mod job;
@@ -48,15 +50,14 @@ mod views;
 pub use partage_scheduling::{Cause, Regime, TimeState};
 
 pub use action::{Action, Signal};
+pub use books::{Access, Books, Exchange, GIVEN_UP_NS, PATIENCE_NS, Shortage, TIME_LIMIT_GRACE_NS, Violation};
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
 pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
-pub use decisions::{
-    ADOPTION_NS, Access, Emptying, Exchange, GIVEN_UP_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy,
-    Shortage, Stay, TIME_LIMIT_GRACE_NS, Violation, stands,
-};
+pub use decisions::{ADOPTION_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, stands};
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use drain_mark::DrainMark;
+pub use emptying::{Emptying, Next, Stay};
 pub use event::{
     Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
     Return, Run, TargetQuery,
@@ -72,7 +73,7 @@ pub use origin::Origin;
 pub use registration::{Ceiling, Cgroup, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
-    Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
+    Answer, HostRoom, InBooks, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
     ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, driver_answered, obstacles,
     stages,
 };

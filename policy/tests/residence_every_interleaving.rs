@@ -3,7 +3,7 @@
 //! ledger and record; then random ones.
 
 use partage_policy::{
-    Answer, Books, Mark, Outcome, Passage, Patience, Plan, ProcessState, Residence, Stage, Step, stages,
+    Answer, InBooks, Mark, Outcome, Passage, Patience, Plan, ProcessState, Residence, Stage, Step, stages,
 };
 use proptest::prelude::*;
 
@@ -272,7 +272,7 @@ proptest! {
 fn a_call_that_is_refused_each_time_ends_or_is_named() {
     let away = Mark {
         residence: Residence::Away,
-        books: Books::Left,
+        books: InBooks::Left,
         ..Mark::default()
     };
     let both = [process(0), process(1)];
@@ -377,7 +377,7 @@ fn a_promise_alone_leaves_comes_and_moves_without_the_driver() {
 fn what_another_program_restored_is_taken_in_or_sent_away_again() {
     let away = Mark {
         residence: Residence::Away,
-        books: Books::Left,
+        books: InBooks::Left,
         ..Mark::default()
     };
     let both = [process(0), process(1)];

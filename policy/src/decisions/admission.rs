@@ -17,9 +17,9 @@ use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use super::admitted::terms_after;
-use super::claims::{Claims, Wish};
-use super::placement::{Shortages, Unplaced};
-use super::survey::Survey;
+use crate::books::room::claims::{Claims, Wish};
+use crate::books::room::placement::{Shortages, Unplaced};
+use crate::books::room::survey::Survey;
 use crate::caller::Ticket;
 use crate::event::Run;
 use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
@@ -117,13 +117,13 @@ impl Policy {
             if run.request.restored.is_none() {
                 return self.join(run.ticket, id, now_ns);
             }
-            if !self.jobs.get(&id).is_some_and(Job::is_lingering) {
+            if !self.books.jobs.get(&id).is_some_and(Job::is_lingering) {
                 return self.refuse(run.ticket, lives_already(id));
             }
             let why = "it is restored and nothing of it runs";
             self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
         }
-        let id = self.jobs.take_number();
+        let id = self.books.jobs.take_number();
         let queued = Queued {
             wait: Wait::new(run.ticket, now_ns, run.request.wait_timeout_ns),
             mem_text: run.request.mem.clone().or_else(|| spec.shown()),
@@ -136,9 +136,9 @@ impl Policy {
 
     /// What a request asks, judged by the rules.
     fn judged<M: Machine>(&mut self, run: &Run, has_job: bool, machine: &M, now_ns: u64) -> Result<RunSpec, ErrorView> {
-        let mut spec = RunSpec::from_request(&run.request, run.facts(), &self.config)?;
+        let mut spec = RunSpec::from_request(&run.request, run.facts(), &self.books.config)?;
         if let Some((_, lowered)) = run.registered.as_ref().filter(|(_, lowered)| !lowered.is_empty()) {
-            spec = spec.lowered(lowered, &self.config)?;
+            spec = spec.lowered(lowered, &self.books.config)?;
         }
         if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
             self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
@@ -147,22 +147,12 @@ impl Policy {
         Ok(spec)
     }
 
-    /// Does a job with this token wait or live?
-    fn has_token(&self, token: [u8; TOKEN_BYTES], uid: u32) -> bool {
-        let is_it = |job: &Job| job.state().takes_name() && job.is_meant_by(token, uid);
-        self.jobs.values().any(is_it)
-    }
-
-    /// The living job with this token.
-    fn living_job(&self, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
-        let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, uid);
-        self.jobs.values().find(is_it).map(Job::id)
-    }
-
     /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so
     /// that this process finds it.
     pub(super) fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         job.linger_on(now_ns);
         let record = job.record.clone();
         let reply = Reply::Admitted(self.admitted(&record));
@@ -171,7 +161,7 @@ impl Policy {
 
     /// A waiting request whose job another process of it began meanwhile is answered.
     fn join_begun(&mut self, id: JobId, survey: &Survey, now_ns: u64) -> bool {
-        let record = self.jobs.get(&id).map(|job| &job.record);
+        let record = self.books.jobs.get(&id).map(|job| &job.record);
         let Some(begun) = record.and_then(|record| survey.living(self, record.token, record.uid)) else {
             return false;
         };
@@ -194,7 +184,7 @@ impl Policy {
             let is_called = job.record.uid == uid && job.record.name.as_deref() == Some(name);
             job.state().takes_name() && is_called && Some(job.id()) != except
         };
-        let Some(holder) = self.jobs.values().find(same) else {
+        let Some(holder) = self.books.jobs.values().find(same) else {
             return Ok(());
         };
         let id = holder.id();
@@ -227,40 +217,22 @@ impl Policy {
         self.reply(ticket, Reply::Done { message });
     }
 
-    /// What the first so many in the queue keep from later requests.
-    pub(crate) fn claims<M: Machine>(&self, before: usize, survey: &Survey, machine: &M) -> Claims {
-        let mut claimed = Claims::default();
-        for id in self.queue.iter().take(before).filter(|id| !self.is_passed(**id)) {
-            let Some(job) = self.jobs.get(id) else { continue };
-            let Some(queued) = job.life.queued() else {
-                if self.is_returning(*id) {
-                    claimed.add(*id, self.return_wishes(job, machine));
-                }
-                continue;
-            };
-            if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, survey, machine) {
-                claimed.add(*id, wishes);
-            }
-        }
-        claimed
-    }
-
     /// Admits whoever's turn it is, and tells the others what they wait for.
     pub(crate) fn serve_queue<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         let mut claimed = Claims::default();
         let mut survey = Survey::default();
         let mut position = 0;
-        self.swaps.begin_turn();
+        self.books.swaps.begin_turn();
         self.order_queue(now_ns);
         self.expire_coming(now_ns);
-        for id in self.queue.iter().copied().collect::<Vec<_>>() {
+        for id in self.books.queue.iter().copied().collect::<Vec<_>>() {
             if self.is_returning(id) {
                 let waits_on = self.serve_return(id, (&mut claimed, &mut survey), position + 1, machine, now_ns);
                 position += u32::from(waits_on);
                 continue;
             }
-            if self.jobs.get(&id).is_none_or(|job| job.life.queued().is_none()) {
-                self.queue.leave(id);
+            if self.books.jobs.get(&id).is_none_or(|job| job.life.queued().is_none()) {
+                self.books.queue.leave(id);
                 continue;
             }
             if self.join_begun(id, &survey, now_ns) {
@@ -303,13 +275,6 @@ impl Policy {
         }
     }
 
-    /// A stopped `run` could not start its program: it keeps its place, and others pass it.
-    pub(crate) fn is_passed(&self, id: JobId) -> bool {
-        let is_patient = |job: &&Job| job.life.queued().is_some_and(|queued| queued.spec.wait);
-        let job = self.jobs.get(&id).filter(is_patient);
-        job.is_some_and(|job| job.is_stopped)
-    }
-
     /// What it does to the devices ends the survey.
     fn try_admit<M: Machine>(
         &mut self,
@@ -319,7 +284,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Result<(), Unplaced> {
-        let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
+        let Some(queued) = self.books.jobs.get(&id).and_then(|job| job.life.queued()) else {
             return Ok(());
         };
         let spec = queued.spec.clone();
@@ -343,7 +308,7 @@ impl Policy {
     /// were any.
     pub(crate) fn end_lingering<M: Machine>(&mut self, devices: &[DeviceUuid], machine: &M, now_ns: u64) -> bool {
         let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
-        let lingering: Vec<JobId> = self.jobs.values().filter(is_here).map(Job::id).collect();
+        let lingering: Vec<JobId> = self.books.jobs.values().filter(is_here).map(Job::id).collect();
         for job in &lingering {
             let why = "its place was wanted and nothing of it runs";
             self.end(*job, (Happening::PlaceWanted, why), machine, now_ns);
@@ -368,7 +333,7 @@ impl Policy {
             })
             .collect();
         let started_unix_ns = self.unix_ns(now_ns);
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(job) = self.books.jobs.get_mut(&id) else {
             return Ok(());
         };
         let Some((queued, asked_unix_ns)) = job.admit(&places, slots, (now_ns, started_unix_ns)) else {
@@ -380,7 +345,7 @@ impl Policy {
         let is_kept = |place: &&Placement| place.request == 0 || self.is_kept(id, place.device, machine);
         if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
             let ppm = queued.spec.terms.promise_ppm.into();
-            if let Some(job) = self.jobs.get_mut(&id) {
+            if let Some(job) = self.books.jobs.get_mut(&id) {
                 job.put_back(queued, asked_unix_ns);
             }
             let gpu = self.gpu(short);
@@ -398,7 +363,7 @@ impl Policy {
                 wishes: places.iter().map(wish).collect(),
             });
         }
-        self.queue.leave(id);
+        self.books.queue.leave(id);
         self.announce_admission(id, &queued, machine);
         Ok(())
     }
@@ -408,19 +373,11 @@ impl Policy {
         let Some(until_ns) = self.may_have_room_soon(id, claimed, machine, now_ns) else {
             return false;
         };
-        if let Some(queued) = self.jobs.get_mut(&id).and_then(Job::queued_mut) {
+        if let Some(queued) = self.books.jobs.get_mut(&id).and_then(Job::queued_mut) {
             queued.hear_nothing_until(until_ns);
         }
         self.bring_forward(until_ns);
         true
-    }
-
-    /// Does a waiting job hear now what it waits for, be it as a reminder or as a refusal?
-    fn is_told(&self, id: JobId, now_ns: u64) -> bool {
-        let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
-            return false;
-        };
-        !queued.spec.wait || queued.ran_out(now_ns) || now_ns >= queued.next_reminder_ns
     }
 
     /// Updates a waiting job; answers whether it waits on. `holders` count where it is told.
@@ -432,7 +389,7 @@ impl Policy {
         holders: Vec<partage_protocol::admin::Holder>,
         now_ns: u64,
     ) -> bool {
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(job) = self.books.jobs.get_mut(&id) else {
             return false;
         };
         let is_registered = job.record.registration.is_some();
@@ -482,7 +439,7 @@ impl Policy {
 
     /// A waiting job is given up, with an answer.
     pub(crate) fn leave_queue(&mut self, id: JobId, why: ErrorView) {
-        if self.jobs.get(&id).is_some_and(|job| job.life.queued().is_some()) {
+        if self.books.jobs.get(&id).is_some_and(|job| job.life.queued().is_some()) {
             // While it is known whose it is: others read neither its terms nor its name.
             self.publish("job-refused", Some(id), None, format!("{id}: {}", why.message));
         }
@@ -493,7 +450,7 @@ impl Policy {
 
     /// A waiting job is given up without an answer.
     pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Box<Queued>> {
-        self.queue.leave(id);
-        self.jobs.forget(id)?.give_up()
+        self.books.queue.leave(id);
+        self.books.jobs.forget(id)?.give_up()
     }
 }

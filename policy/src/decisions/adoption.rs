@@ -33,16 +33,17 @@ const RUNS_BACK_NS: u64 = 5 * SECOND_NS;
 impl Policy {
     pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
         if !adoption.jobs.is_empty() {
-            self.let_runs_pass_until(now_ns.saturating_add(RUNS_BACK_NS));
+            self.books.let_runs_pass_until(now_ns.saturating_add(RUNS_BACK_NS));
         }
-        self.jobs.keep_numbers_below(adoption.next_job);
-        self.take_drained(adoption.drained);
+        self.books.jobs.keep_numbers_below(adoption.next_job);
+        self.books.drained.extend(adoption.drained);
         let unix_ns = self.unix_ns(now_ns);
-        self.usage
-            .adopt(adoption.usage, (unix_ns, self.config.queue.half_life_ns));
+        self.books
+            .usage
+            .adopt(adoption.usage, (unix_ns, self.books.config.queue.half_life_ns));
         for ended in adoption.ended {
             let age_ns = unix_ns.saturating_sub(ended.ended_unix_ns);
-            self.jobs.keep_numbers_below(ended.job.id.saturating_add(1));
+            self.books.jobs.keep_numbers_below(ended.job.id.saturating_add(1));
             if age_ns < REMEMBER_NS {
                 let job = Job::from_remembered(ended, now_ns.saturating_add(REMEMBER_NS - age_ns));
                 self.add_job(job);
@@ -54,7 +55,7 @@ impl Policy {
             self.adopt_job(record, &clients, machine, now_ns);
         }
         for known in adoption.clients {
-            let Some(job) = self.jobs.get_mut(&known.job) else {
+            let Some(job) = self.books.jobs.get_mut(&known.job) else {
                 self.act(Action::ForgetClient(known.client));
                 continue;
             };
@@ -63,14 +64,14 @@ impl Policy {
             for (slot, state) in job.slots_mut() {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, known.client);
             }
-            self.clients.expect(known.client, known.job, known.process);
+            self.books.clients.expect(known.client, known.job, known.process);
         }
-        self.clients.wait_until(now_ns.saturating_add(ADOPTION_NS));
-        let devices: Vec<DeviceUuid> = self.devices.keys().copied().collect();
+        self.books.clients.wait_until(now_ns.saturating_add(ADOPTION_NS));
+        let devices: Vec<DeviceUuid> = self.books.devices.keys().copied().collect();
         for device in devices {
             self.share_headroom(device, machine, now_ns);
         }
-        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        let jobs: Vec<JobId> = self.books.jobs.keys().copied().collect();
         for job in jobs {
             self.look_after(job, machine, now_ns);
         }
@@ -82,7 +83,7 @@ impl Policy {
         let (id, started_unix_ns) = (JobId(record.id), record.started_unix_ns);
         let unix_ns = self.unix_ns(now_ns);
         let time_limit_at_ns = time_limit_at(&record, record.terms.time_limit_ns, unix_ns, now_ns);
-        let was = self.jobs.forget(id);
+        let was = self.books.jobs.forget(id);
         let was = was.filter(|was| was.record.started_unix_ns == started_unix_ns);
         let mut slots = Vec::new();
         for (slot, place) in record.devices.iter().enumerate() {
@@ -122,28 +123,14 @@ impl Policy {
         if residence == Residence::Away && left_for.is_some() {
             self.come_back(id, now_ns);
         }
-        self.unjudged.push(id);
+        self.books.unjudged.push(id);
         self.show_terms(id);
-    }
-
-    /// Is a client of the broker before still awaited on this device?
-    pub(crate) fn is_adopting(&self, device: DeviceUuid) -> bool {
-        self.clients.awaited().iter().any(|client| {
-            let job = self.clients.get(client).and_then(|client| self.jobs.get(&client.job));
-            job.is_some_and(|job| job.slot_of(device).is_some())
-        })
-    }
-
-    /// Is a client of this job still awaited?
-    pub(crate) fn is_awaiting(&self, job: JobId) -> bool {
-        let is_of_job = |client: &ClientId| self.clients.get(client).is_some_and(|client| client.job == job);
-        self.clients.awaited().iter().any(is_of_job)
     }
 
     /// The connection of a client is gone: nobody hears the answer to what it asked.
     pub(crate) fn leave(&mut self, client: ClientId, presence: Presence, now_ns: u64) {
-        self.undecided.forget(client);
-        self.clients.set_presence(client, presence, now_ns);
+        self.books.undecided.forget(client);
+        self.books.clients.set_presence(client, presence, now_ns);
     }
 
     pub(crate) fn reattach<M: Machine>(
@@ -153,13 +140,13 @@ impl Policy {
         are_pages_lost: bool,
         machine: &M,
     ) {
-        let Some(known) = self.clients.come_back(client, process) else {
+        let Some(known) = self.books.clients.come_back(client, process) else {
             let text = format!("the ledger has no {client} for pid {}", process.pid);
             return self.refuse_client(client, REFUSED_IDENTITY, text);
         };
-        self.undecided.forget(client);
+        self.books.undecided.forget(client);
         let job = known.job;
-        if let Some(state) = self.jobs.get_mut(&job) {
+        if let Some(state) = self.books.jobs.get_mut(&job) {
             for (slot, state) in state.slots_mut() {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, client);
             }

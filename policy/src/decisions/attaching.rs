@@ -3,23 +3,21 @@
 
 use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
-    MAX_DEVICES, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
+    MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
     NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
     VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, VERDICT_UNFREED, WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT,
     WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
-use partage_protocol::page::{DEVICE_IS_MIG, DEVICE_NUMBER_SHIFT, DeviceInfo};
-use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+use partage_protocol::units::{ClientId, JobId};
 
 use super::Policy;
-use super::advice::Advice;
 use super::said::Said;
 use super::undecided::Asked;
 use crate::action::Action;
+use crate::books::room::headroom::held_by;
 use crate::client::{Client, Presence};
-use crate::device::DeviceState;
 use crate::event::Attaching;
-use crate::job::{Job, Placement, Reason, Short};
+use crate::job::{Placement, Reason, Short};
 use crate::machine::{Machine, OnSlot};
 use crate::question::{AskedAt, Question};
 
@@ -37,7 +35,9 @@ impl Policy {
                 Err(text) => return self.refuse_client(id, REFUSED_DEVICES, text),
             },
         };
-        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let Some(state) = self.books.jobs.get_mut(&job) else {
+            return;
+        };
         if state.clients.len() >= MAX_CLIENTS_PER_JOB {
             return self.refuse_client(
                 id,
@@ -52,7 +52,7 @@ impl Policy {
         }
         self.resume(job);
         let process = attaching.process;
-        self.clients.add(
+        self.books.clients.add(
             id,
             Client {
                 job,
@@ -77,48 +77,33 @@ impl Policy {
     fn replace_image<M: Machine>(&mut self, attaching: &Attaching, machine: &M, now_ns: u64) {
         let is_earlier =
             |(id, client): &(&ClientId, &Client)| **id != attaching.client && client.process == attaching.process;
-        let earlier: Vec<ClientId> = self.clients.iter().filter(is_earlier).map(|(id, _)| *id).collect();
+        let earlier: Vec<ClientId> = self
+            .books
+            .clients
+            .iter()
+            .filter(is_earlier)
+            .map(|(id, _)| *id)
+            .collect();
         for client in earlier {
             self.client_gone(client, machine, now_ns);
         }
     }
 
-    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope. The
-    /// kernel's word for a default job is the last: of a job of `run --lazy` no process need be the others' parent.
-    fn find_job(&self, attaching: &Attaching) -> Option<JobId> {
-        let live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.state().takes_processes());
-        let membership = &attaching.membership;
-        let is_of_run = |id: &JobId| {
-            let job = self.jobs.get(id);
-            job.is_some_and(|job| job.state().takes_processes() && job.record.default_scope.is_none())
-        };
-        membership
-            .by_kernel
-            .filter(is_of_run)
-            .or_else(|| {
-                let token = membership.token.filter(|token| token.iter().any(|byte| *byte != 0))?;
-                let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, attaching.uid);
-                self.jobs.values().find(is_it).map(Job::id)
-            })
-            .or_else(|| membership.by_kernel.filter(live))
-            .or_else(|| self.default_job_of(attaching))
-    }
-
     pub(crate) fn welcome(&mut self, client: ClientId, job: JobId) {
-        let Some(record) = self.jobs.get(&job).map(|job| job.record.clone()) else {
+        let Some(record) = self.books.jobs.get(&job).map(|job| job.record.clone()) else {
             return;
         };
         let mut flags = 0;
         for (is_set, flag) in [
             (record.default_scope.is_some(), WELCOME_DEFAULT_JOB),
-            (self.config.is_private, WELCOME_PRIVATE_BROKER),
+            (self.books.config.is_private, WELCOME_PRIVATE_BROKER),
             (record.is_strict, WELCOME_STRICT),
         ] {
             flags |= if is_set { flag } else { 0 };
         }
-        let nodes = self.clients.get(&client).map_or(0, |client| client.nodes);
+        let nodes = self.books.clients.get(&client).map_or(0, |client| client.nodes);
         for (slot, place) in record.devices.iter().enumerate().take(MAX_DEVICES) {
-            let seen = self.devices.get(&place.device).map(|device| &device.seen);
+            let seen = self.books.devices.get(&place.device).map(|device| &device.seen);
             flags |= u32::from(seen.is_none_or(|seen| seen.is_among(nodes))) << (WELCOME_OPEN_SHIFT + slot as u32);
         }
         let mut devices = self.devices_of(job);
@@ -133,45 +118,9 @@ impl Policy {
         });
     }
 
-    /// Says which number each device has for a process that came without `run` and can open these nodes: whoever set
-    /// its `CUDA_VISIBLE_DEVICES` counted the GPUs that are there, and knew of no job.
-    fn number(&self, devices: &mut [DeviceInfo], nodes: u32) {
-        let mut there: Vec<(u32, DeviceUuid)> = self
-            .devices
-            .values()
-            .filter(|device| device.seen.is_among(nodes))
-            .map(|device| (device.seen.index, device.seen.uuid))
-            .collect();
-        there.sort_unstable();
-        for device in devices {
-            let place = there.iter().position(|(_, uuid)| uuid.bytes == device.uuid);
-            let number = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0);
-            *device = DeviceInfo {
-                flags: device.flags | u32::from(number) << DEVICE_NUMBER_SHIFT,
-                ..*device
-            };
-        }
-    }
-
-    /// A job's devices as its clients are told, slot 0 first.
-    #[must_use]
-    pub fn devices_of(&self, job: JobId) -> Vec<DeviceInfo> {
-        let info = |place: &Placement| {
-            let seen = self.devices.get(&place.device).map(|device| &device.seen);
-            DeviceInfo {
-                uuid: place.device.bytes,
-                index: seen.map_or(NO_INDEX, |seen| seen.index),
-                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
-                total: seen.map_or(0, |seen| seen.total_bytes),
-            }
-        };
-        let places = self.jobs.get(&job).map(|job| &job.record.devices);
-        places.into_iter().flatten().map(info).collect()
-    }
-
     /// Shows every client of a job how many they are and what the limits are.
     pub(crate) fn show_pages(&mut self, job: JobId) {
-        let Some(state) = self.jobs.get(&job) else { return };
+        let Some(state) = self.books.jobs.get(&job) else { return };
         let limits: Vec<u64> = state
             .record
             .devices
@@ -182,7 +131,7 @@ impl Policy {
         let clients_in_job = u32::try_from(members.len()).unwrap_or(u32::MAX);
         let places = state.record.devices.clone();
         for client in members {
-            let process = self.clients.get(&client).map(|client| client.process);
+            let process = self.books.clients.get(&client).map(|client| client.process);
             let own = |place: &Placement| process.and_then(|process| place.process_limit(process));
             let action = Action::ShowPage {
                 client,
@@ -206,7 +155,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let Some(job) = self.clients.get(&client).map(|known| known.job) else {
+        let Some(job) = self.books.clients.get(&client).map(|known| known.job) else {
             return self.answer_invalid(client, slot, sequence);
         };
         let Some((answer, short)) = self.ask_ledger(job, (client, slot), wanted, machine, now_ns) else {
@@ -267,7 +216,7 @@ impl Policy {
     ) -> Option<(Answer, Short)> {
         let pages = OnSlot { machine, slot };
         let ask = |policy: &mut Self| {
-            let state = policy.jobs.get_mut(&job)?.slot_mut(slot)?;
+            let state = policy.books.jobs.get_mut(&job)?.slot_mut(slot)?;
             Some(state.ledger_mut().ask(&pages, client, wanted, now_ns))
         };
         let answer = ask(self)?;
@@ -281,24 +230,6 @@ impl Policy {
             };
         }
         Some((answer, Short::Card))
-    }
-
-    /// Would a higher limit alone let so much more through? Or has the device no more in all, which the client sees.
-    fn is_cured_by_a_limit<M: Machine>(&self, job: JobId, slot: usize, numbers: (u64, u64), machine: &M) -> bool {
-        let device = self.slot_device(job, slot).map(|(device, _)| device);
-        let is_open = |device: DeviceUuid| {
-            let known = self.devices.get(&device);
-            known.is_some_and(|known| known.state == DeviceState::Ok) && !self.is_adopting(device)
-        };
-        // After a broker's start nothing is known of the room yet: the limit is what denied.
-        if !device.is_some_and(is_open) {
-            return true;
-        }
-        let advice = self.advice(job, slot, numbers, machine);
-        !matches!(
-            advice,
-            Some(Advice::RaiseLimit { .. } | Advice::NoRoom { .. } | Advice::Ruled { .. })
-        )
     }
 
     pub(crate) fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {
@@ -318,11 +249,6 @@ impl Policy {
         self.act(action);
     }
 
-    pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
-        let granted = Said::verdict(VERDICT_GRANTED);
-        self.answer_usage((client, slot, sequence), granted, machine);
-    }
-
     /// Answers with a verdict and the numbers of the moment.
     pub(crate) fn answer_usage<M: Machine>(
         &mut self,
@@ -335,9 +261,9 @@ impl Policy {
             needed,
             unfreed,
         } = said;
-        let job = self.clients.get(&client).map(|client| client.job);
+        let job = self.books.clients.get(&client).map(|client| client.job);
         let ledger = job
-            .and_then(|job| self.jobs.get(&job))
+            .and_then(|job| self.books.jobs.get(&job))
             .and_then(|job| job.slots.get(slot))
             .map(|s| &s.ledger);
         let (Some(job), Some(ledger)) = (job, ledger) else {
@@ -362,31 +288,13 @@ impl Policy {
         self.act(action);
     }
 
-    pub(crate) fn slot_device(&self, job: JobId, slot: usize) -> Option<(DeviceUuid, u64)> {
-        let job = self.jobs.get(&job)?;
-        let ledger = &job.slots.get(slot)?.ledger;
-        Some((
-            job.record.devices.get(slot)?.device,
-            ledger.limit().min(ledger.ceiling()),
-        ))
-    }
-
-    fn physical_free(&self, job: JobId, slot: usize) -> u64 {
-        let device = self
-            .slot_device(job, slot)
-            .and_then(|(device, _)| self.devices.get(&device));
-        device
-            .and_then(|device| device.measured.as_ref())
-            .map_or(u64::MAX, |measured| measured.free_bytes)
-    }
-
     pub(crate) fn client_gone<M: Machine>(&mut self, client: ClientId, machine: &M, now_ns: u64) {
-        let Some(known) = self.clients.get(&client).cloned() else {
+        let Some(known) = self.books.clients.get(&client).cloned() else {
             return;
         };
         self.note_peaks(known.job, machine);
         let mut devices = Vec::new();
-        if let Some(job) = self.jobs.get_mut(&known.job) {
+        if let Some(job) = self.books.jobs.get_mut(&known.job) {
             job.set_client(client, false);
             for (slot, place) in job.record.devices.iter().enumerate() {
                 devices.push((place.device, held_by(machine, client, slot)));
@@ -395,14 +303,14 @@ impl Policy {
                 state.ledger_mut().death(&OnSlot { machine, slot }, client, now_ns);
             }
         }
-        self.clients.forget(client);
-        self.overheads.forget(client);
-        self.undecided.forget(client);
-        self.undecided.note_freed();
+        self.books.clients.forget(client);
+        self.books.overheads.forget(client);
+        self.books.undecided.forget(client);
+        self.books.undecided.note_freed();
         self.bar_drifting(known.job, machine, now_ns);
-        let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
+        let is_last_of_pid = !self.books.clients.values().any(|other| other.process == known.process);
         for (device, bytes) in devices {
-            if let Some(device) = self.devices.get_mut(&device).filter(|_| is_last_of_pid) {
+            if let Some(device) = self.books.devices.get_mut(&device).filter(|_| is_last_of_pid) {
                 device.forget_process(known.process.pid, bytes);
             }
             self.share_headroom(device, machine, now_ns);
@@ -421,18 +329,22 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let Some(known) = self.clients.get(&client) else { return };
+        let Some(known) = self.books.clients.get(&client) else {
+            return;
+        };
         let (job, pid) = (known.job, known.process.pid);
         if what == NOTICE_OVERHEAD {
             if let Some((device, _)) = self.slot_device(job, slot) {
-                if let Some(state) = self.overheads.get_mut(client, slot) {
+                if let Some(state) = self.books.overheads.get_mut(client, slot) {
                     state.explain(now_ns);
                 }
                 self.act(Action::Look(device));
             }
             return;
         }
-        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let Some(state) = self.books.jobs.get_mut(&job) else {
+            return;
+        };
         let text = match what {
             NOTICE_SHARING_OFF => format!("sharing is off in pid {pid}: an invariant broke at place {value}"),
             NOTICE_FOREIGN_NAMESPACE => {
@@ -454,16 +366,6 @@ impl Policy {
     pub(crate) fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
         self.act(Action::Refuse { client, code, text });
     }
-}
-
-/// What a client uses on a slot, as far as it was granted, and its overhead.
-pub(crate) fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
-    use partage_protocol::reservation::Word;
-    machine.words(client, slot).map_or(0, |words| {
-        let ledger = words.ledger.load();
-        let charged = words.shared.map_or(ledger, |shared| shared.used.load().min(ledger));
-        charged.saturating_add(words.overhead.load())
-    })
 }
 
 /// What a client uses on a slot, as its page says; 0 while its page is not here.

@@ -5,92 +5,29 @@
 //! that is taken away (`none`) leaves the promise as it was. A raised promise needs room now: it does not queue, and it
 //! may pass waiting requests, because its job already runs. A limit below use denies growth and kills nothing.
 
+use super::time_limit::time_limit_at;
+use crate::books::room::changed::Wanted;
+use crate::config::Split;
+use crate::registration::Ceiling;
+use crate::terms::Terms;
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
-use partage_protocol::size::{
-    Amount, NONE, SizeError, format_bytes, format_duration, format_request, parse_amount, parse_request,
-};
+use partage_protocol::size::NONE;
 use partage_protocol::units::JobId;
 
 use super::Policy;
 use super::change_terms::changed_terms;
-use super::claims::Claims;
-use super::placement::Unplaced;
-use super::survey::Survey;
-use super::target::Access;
 use crate::action::{Action, Signal};
+use crate::books::room::claims::Claims;
+use crate::books::room::placement::Unplaced;
+use crate::books::room::survey::Survey;
+use crate::books::who::Access;
 use crate::caller::{Caller, Ticket};
-use crate::device::{Device, DeviceState};
 use crate::event::{Change, TargetQuery};
 use crate::job::{JobState, Placement, State};
 use crate::machine::{Machine, OnSlot};
 use crate::refusal::{invalid, not_allowed};
 use crate::request::{RunSpec, check_name};
-use crate::rules::{Judge, NotAllowed, Said};
-use crate::terms::Terms;
-
-/// A [`Change`] that was read: amounts with the words that set them. A limit may be none, the whole card.
-struct Wanted {
-    mem: Option<Said<Option<Amount>>>,
-    mem_request: Option<Said<Amount>>,
-    process_mem: Option<Said<Option<Amount>>>,
-}
-
-impl Wanted {
-    /// `None` when nothing is to change.
-    fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
-        let mem = read_limit(change, ("mem", change.mem.as_deref()), caller)?;
-        let process_mem = read_limit(change, ("process-mem", change.process_mem.as_deref()), caller)?;
-        let mem_request = match change.mem_request.as_deref() {
-            None => None,
-            Some(text) => {
-                let amount = parse_request(text).map_err(|why| unreadable("mem-request", &why))?;
-                Some(change.said("mem-request", &format_request(amount), amount, caller))
-            }
-        };
-        let is_any = mem.is_some() || mem_request.is_some() || process_mem.is_some();
-        Ok(is_any.then_some(Self {
-            mem,
-            mem_request,
-            process_mem,
-        }))
-    }
-
-    /// A waiting request under new amounts; what it does not change stays.
-    fn in_queue(&self, old: &RunSpec) -> RunSpec {
-        let mut spec = old.clone();
-        spec.drop_aliases();
-        if let Some(mem) = &self.mem {
-            spec.set_mem(mem.clone());
-        }
-        if let Some(request) = &self.mem_request {
-            spec.mem_request = Some(request.clone());
-        }
-        if let Some(process) = &self.process_mem {
-            spec.process_mem = Some(process.clone());
-        }
-        spec
-    }
-}
-
-fn unreadable(key: &str, why: &SizeError) -> ErrorView {
-    invalid(format!("{key}={why}"), None)
-}
-
-/// A limit as it was written; none within is no limit.
-pub(crate) fn read_limit(
-    change: &Change,
-    (key, text): (&str, Option<&str>),
-    caller: &Caller,
-) -> Result<Option<Said<Option<Amount>>>, ErrorView> {
-    Ok(match text {
-        None => None,
-        Some(NONE) => Some(change.said(key, NONE, None, caller)),
-        Some(text) => {
-            let amount = parse_amount(text).map_err(|why| unreadable(key, &why))?;
-            Some(change.said(key, &amount.to_string(), Some(amount), caller))
-        }
-    })
-}
+use crate::rules::{Judge, NotAllowed};
 
 impl Policy {
     pub(crate) fn set<M: Machine>(
@@ -104,7 +41,7 @@ impl Policy {
         let mut changed = self.change_job(caller, target, change, machine, now_ns);
         let is_full = changed.as_ref().is_err_and(|why| why.code == ErrorCode::NoRoom);
         if let (true, Ok(id)) = (is_full, self.resolve(target, caller, Access::Change)) {
-            let places = self.jobs.get(&id).map(|job| job.record.devices.iter());
+            let places = self.books.jobs.get(&id).map(|job| job.record.devices.iter());
             let devices: Vec<_> = places.into_iter().flatten().map(|place| place.device).collect();
             if self.end_lingering(&devices, machine, now_ns) {
                 changed = self.change_job(caller, target, change, machine, now_ns);
@@ -141,7 +78,7 @@ impl Policy {
         }
         let id = self.resolve(target, caller, Access::Change)?;
         let wanted = Wanted::read(change, caller)?;
-        let terms = match self.jobs.get(&id) {
+        let terms = match self.books.jobs.get(&id) {
             Some(job) => changed_terms(&job.record.asked_terms(), change, caller)?,
             None => None,
         };
@@ -151,8 +88,8 @@ impl Policy {
             let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
             return Err(invalid("nothing to set".into(), Some(hint)));
         }
-        if let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) {
-            let old = queued.spec.under(ceiling.clone(), &self.config)?;
+        if let Some(queued) = self.books.jobs.get(&id).and_then(|job| job.life.queued()) {
+            let old = queued.spec.under(ceiling.clone(), &self.books.config)?;
             let mut spec = wanted.map_or_else(|| old.clone(), |wanted| wanted.in_queue(&old));
             if let Some(terms) = terms {
                 spec.set_terms(terms)?;
@@ -180,13 +117,13 @@ impl Policy {
         }
         if let Some((terms, asked)) = terms {
             self.take_terms(id, terms, now_ns);
-            if let Some(job) = self.jobs.get_mut(&id) {
+            if let Some(job) = self.books.jobs.get_mut(&id) {
                 job.set_asked_terms(asked);
             }
         }
         self.rename(id, name);
         self.take_ceiling(id, ceiling);
-        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
+        if let Some(record) = self.books.jobs.get(&id).map(|job| job.record.clone()) {
             self.act(Action::SaveJob(Box::new(record)));
         }
         Ok(id)
@@ -194,7 +131,9 @@ impl Policy {
 
     /// A waiting job asks for this from now on.
     fn take_spec(&mut self, id: JobId, spec: RunSpec) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         job.set_terms(spec.terms.clone());
         job.set_asked_terms(spec.asked_terms.clone());
         if let Some(queued) = job.queued_mut() {
@@ -215,7 +154,7 @@ impl Policy {
             Some(NONE) => Ok(Some(None)),
             Some(name) => {
                 check_name("name: ", name)?;
-                let uid = self.jobs.get(&id).map_or(u32::MAX, |job| job.record.uid);
+                let uid = self.books.jobs.get(&id).map_or(u32::MAX, |job| job.record.uid);
                 self.check_name_is_free(uid, name, Some(id), machine, now_ns)?;
                 Ok(Some(Some(name.to_owned())))
             }
@@ -223,36 +162,13 @@ impl Policy {
     }
 
     fn rename(&mut self, id: JobId, name: Option<Option<String>>) {
-        let (Some(name), Some(job)) = (name, self.jobs.get_mut(&id)) else {
+        let (Some(name), Some(job)) = (name, self.books.jobs.get_mut(&id)) else {
             return;
         };
         if job.rename(name) {
             // The name itself is for its owner's eyes.
             self.publish("renamed", Some(id), None, format!("{id} was given another name"));
         }
-    }
-
-    /// A time limit that is over already would end the job at once, which is what `stop` is for.
-    pub(crate) fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), ErrorView> {
-        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
-        let Some(limit_ns) = new
-            .time_limit_ns
-            .filter(|_| new.time_limit_ns != job.record.terms.time_limit_ns)
-        else {
-            return Ok(());
-        };
-        let run_ns = job.record.run_ns(self.unix_ns(now_ns));
-        if run_ns < limit_ns {
-            return Ok(());
-        }
-        Err(invalid(
-            format!(
-                "time-limit={}: {id} has run for {} already",
-                format_duration(limit_ns),
-                format_duration(run_ns)
-            ),
-            Some(format!("to end it: partage stop {id}")),
-        ))
     }
 
     /// A live job's limits and promises of memory change. The caller saves the record.
@@ -264,6 +180,7 @@ impl Policy {
         now_ns: u64,
     ) -> Result<(), ErrorView> {
         let old = self
+            .books
             .jobs
             .get(&id)
             .map(|job| job.record.devices.clone())
@@ -286,6 +203,7 @@ impl Policy {
         let now = self.describe(&new);
         self.show_pages(id);
         let is_over = self
+            .books
             .jobs
             .get(&id)
             .is_some_and(|job| self.state(job, machine) == JobState::OverLimit);
@@ -304,134 +222,14 @@ impl Policy {
         Ok(())
     }
 
-    /// A placement under new amounts.
-    fn replaced(&self, place: &Placement, (wanted, judge): &(Wanted, Judge)) -> Result<Placement, ErrorView> {
-        let Some(device) = self.devices.get(&place.device) else {
-            return Err(invalid(
-                format!("{} is not known to this broker", place.device),
-                Some("partage status lists the GPUs".into()),
-            ));
-        };
-        let mut new = place.clone();
-        let mut asked = place.asked();
-        if let Some(said) = &wanted.mem {
-            let limit = said.value.map(|amount| amount.on(device.usable()));
-            self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "mem")?;
-            new.set_limit(limit, &said.words);
-            asked.set_limit(said.clone().map(|_| limit));
-            asked.set_request(Said::soft(new.request, new.origin.request.clone()));
-        }
-        if let Some(said) = &wanted.mem_request {
-            let request = said.value.on(device.usable());
-            self.check_size(device, request, device.usable(), "mem-request")?;
-            asked.set_request(said.clone().map(|_| request));
-        }
-        if let Some(said) = &wanted.process_mem {
-            let limit = said.value.map(|amount| amount.on(device.usable()));
-            self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "process-mem")?;
-            asked.set_process(said.clone().map(|_| limit));
-        }
-        let memory = judge
-            .memory(&asked, device.size())
-            .map_err(|why| match (why, &wanted.mem_request) {
-                (NotAllowed::RequestAboveLimit { .. }, Some(said)) => {
-                    let message = format!(
-                        "mem-request={} is more than the limit {} on GPU {}",
-                        format_request(said.value),
-                        format_bytes(new.limit.unwrap_or(u64::MAX)),
-                        device.seen.index
-                    );
-                    let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
-                    invalid(message, Some(hint.into()))
-                }
-                (why, _) => not_allowed(why),
-            })?;
-        new.take(memory, asked);
-        Ok(new)
-    }
-
-    pub(crate) fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), ErrorView> {
-        if asked <= most {
-            return Ok(());
-        }
-        let total = device.seen.total_bytes;
-        Err(ErrorView {
-            code: ErrorCode::Impossible,
-            message: format!("GPU {} has {} in all", device.seen.index, format_bytes(total)),
-            hint: Some(format!(
-                "at most {key}={}, or 100%",
-                format_bytes(device.usable()).replace(' ', "")
-            )),
-            holders: Vec::new(),
-        })
-    }
-
-    pub(crate) fn check_raise<M: Machine>(
-        &self,
-        id: JobId,
-        old: &Placement,
-        new: &Placement,
-        machine: &M,
-    ) -> Result<(), ErrorView> {
-        if new.request <= old.request {
-            return Ok(());
-        }
-        let Some(device) = self.devices.get(&new.device) else {
-            return Ok(());
-        };
-        if device.state != DeviceState::Ok || self.is_adopting(new.device) {
-            let message = format!("GPU {} takes no new promises at the moment", device.seen.index);
-            let hint = Some("try again in some seconds (partage status shows the GPU's state)".into());
-            return Err(ErrorView {
-                code: ErrorCode::NoRoom,
-                message,
-                hint,
-                holders: Vec::new(),
-            });
-        }
-        let (left, total) = self.promisable_to(id, new.device, machine);
-        if new.request <= left {
-            return Ok(());
-        }
-        let mut why = self.no_room_for(new, left, machine, id);
-        if let Some(words) = total {
-            why.message = format!(
-                "{} cannot be promised to {id}: the {words} leaves {} on {}",
-                format_bytes(new.request),
-                format_bytes(left),
-                self.gpu(new.device)
-            );
-        }
-        Err(why)
-    }
-
-    fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {
-        let gpu = self.gpu(new.device);
-        let holders = self
-            .account(new.device, machine)
-            .map(|account| account.holders())
-            .unwrap_or_default();
-        let request = format_bytes(new.request);
-        ErrorView {
-            code: ErrorCode::NoRoom,
-            message: format!(
-                "{request} cannot be promised to {id}: {gpu} has {} left for it",
-                format_bytes(left)
-            ),
-            hint: Some("nothing was changed; partage status shows who holds what".into()),
-            holders: holders
-                .into_iter()
-                .filter(|holder| holder.who != id.to_string())
-                .collect(),
-        }
-    }
-
     pub(crate) fn apply<M: Machine>(&mut self, id: JobId, places: &[Placement], machine: &M, now_ns: u64) {
         let limits: Vec<u64> = places
             .iter()
             .map(|place| self.limit_of(place.device, place.limit))
             .collect();
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         job.set_places(places);
         for (slot, state) in job.slots_mut() {
             let Some(limit) = limits.get(slot) else { continue };
@@ -459,7 +257,9 @@ impl Policy {
             Ok(id) => id,
             Err(why) => return self.refuse(ticket, why),
         };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         if job.state() == State::Waiting {
             self.leave_queue(id, Self::stopped_while_waiting(id));
             return self.reply(
@@ -481,5 +281,52 @@ impl Policy {
             by,
         });
         self.look_after(id, machine, now_ns);
+    }
+
+    /// The ceiling of a job from now on. The caller saves the record.
+    pub(super) fn take_ceiling(&mut self, id: JobId, ceiling: Option<Ceiling>) {
+        if let (Some(ceiling), Some(job)) = (ceiling, self.books.jobs.get_mut(&id)) {
+            job.set_ceiling(ceiling);
+        }
+    }
+
+    /// The job has these terms from now on. The caller saves the record.
+    pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms, now_ns: u64) {
+        let unix_ns = self.unix_ns(now_ns);
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
+        let time_limit_at_ns = time_limit_at(&job.record, terms.time_limit_ns, unix_ns, now_ns);
+        if job.record.terms.time_limit_ns != terms.time_limit_ns {
+            job.set_time_limit_at(time_limit_at_ns);
+        }
+        job.set_terms(terms);
+        let shown = match job.record.terms.shown() {
+            text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
+            text => text,
+        };
+        self.show_terms(id);
+        let numbers = self.job_numbers(id);
+        self.publish_numbers(
+            "terms-changed",
+            (Some(id), None),
+            format!("{id} has {shown} now"),
+            numbers,
+        );
+    }
+
+    /// Tells whoever shares out time what the job may have.
+    pub(crate) fn show_terms(&mut self, id: JobId) {
+        let Some(job) = self.books.jobs.get(&id) else { return };
+        // A default job is many programs on every device, which know nothing of one another. Of one program, work on
+        // several devices waits for one another more often than not.
+        let is_gang = job.record.default_scope.is_none() && job.record.devices.len() > 1;
+        let user = (self.books.config.split == Split::User).then_some(job.record.uid);
+        let action = Action::ShowTerms {
+            job: id,
+            devices: job.record.devices.iter().map(|place| place.device).collect(),
+            terms: job.record.terms.on_a_device(user, is_gang),
+        };
+        self.act(action);
     }
 }

@@ -4,11 +4,10 @@
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::summary::denied_times;
-use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+use partage_protocol::units::{ClientId, JobId};
 
 use super::Policy;
-use super::attaching::held_by;
-use crate::device::DeviceAccount;
+use crate::books::room::headroom::held_by;
 use crate::job::{Denial, Held, Reason};
 use crate::machine::{Machine, OnSlot, overhead_of};
 
@@ -16,22 +15,6 @@ use crate::machine::{Machine, OnSlot, overhead_of};
 const HOLDERS: usize = 8;
 
 impl Policy {
-    /// Whose memory was in the way: everybody's on the device, or that of the jobs that share a total, and its words.
-    fn in_the_way<M: Machine>(
-        &self,
-        job: JobId,
-        device: Option<DeviceUuid>,
-        reason: Reason,
-        machine: &M,
-    ) -> (Option<DeviceAccount>, Option<String>) {
-        let bound = device.filter(|_| reason == Reason::Total);
-        if let Some(bound) = bound.and_then(|device| self.tightest_bound(job, device, machine)) {
-            return (Some(bound.account), Some(bound.words));
-        }
-        let of_card = device.filter(|_| reason.is_of_card());
-        (of_card.and_then(|device| self.account(device, machine)), None)
-    }
-
     /// Counts a denial that happened so many times; the 1st, 2nd, 4th, 8th … of a job is published, so that a retrying
     /// allocator floods nobody.
     pub(crate) fn deny<M: Machine>(
@@ -43,15 +26,16 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let pid = self.clients.get(&client).map(|client| client.process.pid);
-        let device = self.jobs.get(&job).and_then(|job| job.record.devices.get(slot));
-        let device = device.map(|place| place.device);
+        let pid = self.books.clients.get(&client).map(|client| client.process.pid);
+        let device = self.slot_device(job, slot).map(|(device, _)| device);
         let (account, rule) = self.in_the_way(job, device, reason, machine);
         let holders = account.map(|account| account.holders()).unwrap_or_default();
         let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
         let unfreed = self.unfreed_for(job, slot, (asked, reason), machine);
         let unix_ns = self.unix_ns(now_ns);
-        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let Some(state) = self.books.jobs.get_mut(&job) else {
+            return;
+        };
         let (before, count) = state.count_denials(reason, times);
         let Some(place) = state.slot_mut(slot) else { return };
         place.count_denials(reason, times);

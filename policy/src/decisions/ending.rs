@@ -7,34 +7,31 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use super::time_limit::time_warning_at;
 use crate::action::{Action, Signal};
 use crate::caller::{Process, Ticket};
-use crate::client::Presence;
-use crate::job::{End, Happening, Job, JobState, Next, REMEMBER_COUNT, STRICT_NS, Slot, State};
-use crate::machine::{Machine, OnSlot};
-use crate::residence::Residence;
+use crate::job::{End, Happening, Job, Next, REMEMBER_COUNT, State};
+use crate::machine::Machine;
 use crate::views::returning as said;
 
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
     pub(crate) fn expire<M: Machine>(&mut self, machine: &M, now_ns: u64) {
-        if let Some(late) = self.clients.end_wait(now_ns) {
+        if let Some(late) = self.books.clients.end_wait(now_ns) {
             let text = match late {
                 0 => "every client of the broker before came back".to_owned(),
                 late => format!("{late} clients did not come back yet and are counted with all they were granted"),
             };
-            if self.clients.is_empty() && self.live_jobs() == 0 && late == 0 {
+            if self.books.clients.is_empty() && self.live_jobs() == 0 && late == 0 {
                 // The first broker of this place has nobody to wait for.
             } else {
                 self.publish("adoption-done", None, None, text);
             }
-            for device in self.devices.keys().copied().collect::<Vec<_>>() {
+            for device in self.books.devices.keys().copied().collect::<Vec<_>>() {
                 self.share_headroom(device, machine, now_ns);
             }
         }
         self.expire_overheads(machine, now_ns);
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+        for id in self.books.jobs.keys().copied().collect::<Vec<_>>() {
             self.expire_job(id, machine, now_ns);
         }
         self.forget_old_jobs(now_ns);
@@ -43,7 +40,7 @@ impl Policy {
     fn expire_job<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
         self.warn_of_time_limit(id, now_ns);
         self.expire_time_limit(id, now_ns);
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
             return;
         };
         let mut actions = Vec::new();
@@ -76,55 +73,22 @@ impl Policy {
 
     fn forget_old_jobs(&mut self, now_ns: u64) {
         let ended = |job: &Job| Some((job.life.forget_at_ns()?, job.id()));
-        let mut old: Vec<(u64, JobId)> = self.jobs.values().filter_map(ended).collect();
+        let mut old: Vec<(u64, JobId)> = self.books.jobs.values().filter_map(ended).collect();
         old.sort_unstable();
         let excess = old.len().saturating_sub(REMEMBER_COUNT);
         for (order, (_, id)) in old.into_iter().enumerate() {
             let is_expired = |job: &Job| job.life.is_expired(now_ns);
-            if order < excess || self.jobs.get(&id).is_some_and(is_expired) {
-                self.jobs.forget(id);
+            if order < excess || self.books.jobs.get(&id).is_some_and(is_expired) {
+                self.books.jobs.forget(id);
             }
         }
-    }
-
-    /// When [`Policy::expire`] has something to do next.
-    pub(crate) fn next_due(&self) -> Option<u64> {
-        let adoption = self.clients.wait_ends_ns();
-        let undecided = self.undecided_due_ns();
-        let mut due: Vec<u64> = adoption
-            .into_iter()
-            .chain(undecided)
-            .chain(self.overheads.due_ns())
-            .chain(self.returning_due_ns())
-            .chain(self.swaps.due_ns())
-            .collect();
-        for job in self.jobs.values() {
-            if let Some(queued) = job.life.queued() {
-                due.extend(queued.deadline_ns);
-                due.push(queued.next_reminder_ns);
-            }
-            due.extend(job.life.linger_until_ns());
-            due.extend(job.life.forget_at_ns());
-            if !job.state().may_end() {
-                continue;
-            }
-            due.extend(job.time_limit_at_ns);
-            due.extend(time_warning_at(job));
-            let stopping = job.stopping.iter().filter(|stop| !stop.is_killed);
-            due.extend(stopping.map(|stop| stop.kill_at_ns));
-            if job.record.is_strict {
-                let since = job.unmanaged.values();
-                due.extend(since.map(|since_ns| since_ns.saturating_add(STRICT_NS)));
-            }
-        }
-        due.into_iter().min()
     }
 
     /// How a job's first process ended, as the kernel told.
     pub(crate) fn exited(&mut self, process: Process, code: u32) {
         let is_first = |job: &&mut Job| job.record.first == Some(process);
         let mut ended = Vec::new();
-        for job in self.jobs.values_mut().filter(is_first) {
+        for job in self.books.jobs.values_mut().filter(is_first) {
             job.set_exit_code(code);
             ended.extend(job.end.is_some().then(|| job.id()));
         }
@@ -136,7 +100,7 @@ impl Policy {
     pub(crate) fn process_gone<M: Machine>(&mut self, process: Process, machine: &M, now_ns: u64) {
         let is_first = |job: &&mut Job| job.record.first == Some(process);
         let mut gone = Vec::new();
-        for job in self.jobs.values_mut().filter(is_first) {
+        for job in self.books.jobs.values_mut().filter(is_first) {
             job.lose_first();
             gone.push(job.id());
         }
@@ -145,16 +109,9 @@ impl Policy {
         }
     }
 
-    /// All processes of these jobs are stopped by a signal, and of no other ones.
-    pub(crate) fn see_stopped(&mut self, jobs: &BTreeSet<JobId>) {
-        for job in self.jobs.values_mut() {
-            job.set_stopped(jobs.contains(&job.id()));
-        }
-    }
-
     /// Begins to linger, or ends, once nothing of the job is left.
     pub(crate) fn look_after<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
             return;
         };
         if job.is_first_alive || !job.clients.is_empty() {
@@ -176,7 +133,7 @@ impl Policy {
     /// Has a job's end written down: when it is announced, for a broker that stops before the job has lingered, and
     /// when nothing can change it any more, which counts instead.
     pub(crate) fn remember(&mut self, id: JobId) {
-        if let Some(ended) = self.jobs.get(&id).and_then(Job::remembered) {
+        if let Some(ended) = self.books.jobs.get(&id).and_then(Job::remembered) {
             self.act(Action::RememberJob(Box::new(ended)));
         }
     }
@@ -184,13 +141,19 @@ impl Policy {
     /// Says that nothing of a job runs any more, and remembers since when.
     fn announce_end(&mut self, id: JobId, why: &str, now_ns: u64) {
         let unix_ns = self.unix_ns(now_ns);
-        let shown: Vec<_> = self.jobs.get(&id).map_or(Vec::new(), |job| {
-            let devices = job.record.devices.iter().map(|place| self.devices.get(&place.device));
+        let shown: Vec<_> = self.books.jobs.get(&id).map_or(Vec::new(), |job| {
+            let devices = job
+                .record
+                .devices
+                .iter()
+                .map(|place| self.books.devices.get(&place.device));
             devices
                 .map(|device| device.map(|device| (device.seen.index, device.seen.model.clone())))
                 .collect()
         });
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         let reason = why.to_owned();
         job.announce_end(End { unix_ns, reason }, shown);
         let summary = job.summary();
@@ -205,7 +168,9 @@ impl Policy {
 
     /// A process of a job that only lingered met the driver after all.
     pub(crate) fn resume(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         if !job.resume() {
             return;
         }
@@ -215,7 +180,7 @@ impl Policy {
 
     /// Ends a job, and hands out what it held.
     pub(crate) fn end<M: Machine>(&mut self, id: JobId, (what, why): (Happening, &str), machine: &M, now_ns: u64) {
-        let Some(before) = self.jobs.get(&id).map(Job::state) else {
+        let Some(before) = self.books.jobs.get(&id).map(Job::state) else {
             return;
         };
         if before.after(what) != Next::To(State::Ended) {
@@ -224,13 +189,15 @@ impl Policy {
         if !before.is_over() {
             self.announce_end(id, why, now_ns);
         }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         let spared = job.spared_text();
         let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.note_totals(id);
-        self.times.forget(id);
-        self.swaps.forget(id);
+        self.books.times.forget(id);
+        self.books.swaps.forget(id);
         self.act(Action::ForgetJob(id));
         self.remember(id);
         for ticket in tickets {
@@ -249,7 +216,9 @@ impl Policy {
     /// Processes of a job that is being stopped are another user's, and were left alone. Once the rest was killed they
     /// keep nobody waiting: the job goes on with them.
     pub(crate) fn note_spared(&mut self, id: JobId, processes: &[(u32, String)]) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         job.note_spared(processes);
         let spared = job.spared_text();
         let pids: BTreeSet<u32> = processes.iter().map(|(pid, _)| *pid).collect();
@@ -258,10 +227,10 @@ impl Policy {
         let is_first_spared = job.is_first_alive && job.record.first.is_some_and(is_spared);
         let is_held = is_first_spared
             || clients.iter().any(|client| {
-                let client = self.clients.get(client);
+                let client = self.books.clients.get(client);
                 client.is_some_and(|client| is_spared(client.process))
             });
-        let Some(job) = self.jobs.get_mut(&id).filter(|_| is_held) else {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(|_| is_held) else {
             return;
         };
         for ticket in job.give_up_stop() {
@@ -271,50 +240,15 @@ impl Policy {
         }
     }
 
-    /// The state that users see.
-    pub(crate) fn state<M: Machine>(&self, job: &Job, machine: &M) -> JobState {
-        match job.state() {
-            State::Waiting => return JobState::Waiting,
-            State::Lingering | State::Ended => return JobState::Ended,
-            State::Running => {}
-        }
-        let is_dying = |id| {
-            self.clients
-                .get(id)
-                .is_some_and(|client| client.presence == Presence::Dying)
-        };
-        if !job.is_first_alive && !job.clients.is_empty() && job.clients.iter().all(is_dying) {
-            return JobState::Dying;
-        }
-        match job.residence() {
-            Residence::Here => {}
-            Residence::Leaving => return JobState::Suspending,
-            Residence::Away => return JobState::Suspended,
-            Residence::Coming => return JobState::Resuming,
-            Residence::Moving => return JobState::Moving,
-            Residence::Saving => return JobState::Saving,
-            Residence::Poisoned => return JobState::Poisoned,
-        }
-        let is_over =
-            |(slot, state): (usize, &Slot)| state.ledger.held_sum(&OnSlot { machine, slot }) > state.ledger.limit();
-        if job.slots.iter().enumerate().any(is_over) {
-            JobState::OverLimit
-        } else if job.is_stopped {
-            JobState::Stopped
-        } else {
-            JobState::Running
-        }
-    }
-
     /// A `run` that waited went away: the job never was.
     pub(crate) fn ticket_gone(&mut self, ticket: Ticket) {
         let waits = |job: &&Job| job.life.queued().is_some_and(|queued| queued.ticket == ticket);
-        if let Some(id) = self.jobs.values().find(waits).map(Job::id) {
+        if let Some(id) = self.books.jobs.values().find(waits).map(Job::id) {
             self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
             self.forget_waiting(id);
         }
         self.return_given_up(ticket);
-        for job in self.jobs.values_mut() {
+        for job in self.books.jobs.values_mut() {
             job.forget_ticket(ticket);
         }
     }

@@ -3,18 +3,15 @@
 //!
 //! Nothing is promised, and nobody waits: what the job gets at its first use is decided then.
 
-use partage_protocol::units::{DeviceUuid, JobId};
+use crate::books::room::foreseen::Foreseen;
+use partage_protocol::units::JobId;
 
 use super::Policy;
-use super::placement::{Unplaced, amounts};
-use super::survey::Survey;
+use crate::books::room::placement::Unplaced;
 use crate::caller::Ticket;
 use crate::machine::Machine;
-use crate::request::{GpuChoice, RunSpec};
-use crate::views::foreseen::{Foreseen, foreseen_reply};
-
-/// A device, and the limit there; none is the whole card.
-type Place = (DeviceUuid, Option<u64>);
+use crate::request::RunSpec;
+use crate::views::foreseen::foreseen_reply;
 
 impl Policy {
     /// Answers with the devices of the job that lives with the request's token, else with those that it would have.
@@ -25,7 +22,9 @@ impl Policy {
         before: usize,
         machine: &M,
     ) {
-        let of_job = living.and_then(|id| self.jobs.get(&id)).map(|job| &job.record.devices);
+        let of_job = living
+            .and_then(|id| self.books.jobs.get(&id))
+            .map(|job| &job.record.devices);
         let of_job = of_job.map(|places| places.iter().map(|place| (place.device, place.limit)).collect());
         let found = of_job.map_or_else(|| self.would_have(spec, before, machine), Ok);
         match found {
@@ -36,36 +35,5 @@ impl Policy {
             Err(Unplaced::Refused(why)) => self.refuse(ticket, why),
             Err(Unplaced::NoRoom { .. }) => {}
         }
-    }
-
-    fn foreseen(&self, (device, limit): Place) -> Foreseen {
-        let seen = self.devices.get(&device).map(|device| &device.seen);
-        Foreseen {
-            device,
-            index: seen.map(|seen| seen.index),
-            total_bytes: seen.map_or(0, |seen| seen.total_bytes),
-            limit_bytes: self.limit_of(device, limit),
-        }
-    }
-
-    /// Where there is no room now, the first of those that it could use.
-    fn would_have<M: Machine>(&self, spec: &RunSpec, before: usize, machine: &M) -> Result<Vec<Place>, Unplaced> {
-        let survey = Survey::default();
-        let claimed = self.claims(before, &survey, machine);
-        let wishes = match self.place(spec, &claimed, &survey, machine) {
-            Ok(places) => return Ok(places.iter().map(|place| (place.device, place.limit)).collect()),
-            Err(Unplaced::NoRoom { wishes, .. }) => wishes,
-            Err(refused) => return Err(refused),
-        };
-        let count = match &spec.gpu {
-            GpuChoice::Auto(count) => *count,
-            GpuChoice::All | GpuChoice::Named(_) => wishes.len(),
-        };
-        let limit = |device: DeviceUuid, slot: u32| {
-            let device = self.devices.get(&device)?;
-            amounts(spec, device, slot..slot + 1).ok()?.limit
-        };
-        let wished = wishes.iter().take(count).map(|wish| wish.device).zip(0..);
-        Ok(wished.map(|(device, slot)| (device, limit(device, slot))).collect())
     }
 }

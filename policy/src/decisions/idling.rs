@@ -13,26 +13,17 @@ use partage_protocol::size::format_duration;
 use partage_protocol::units::JobId;
 
 use super::Policy;
-use super::preempting::can_leave;
 use crate::action::Action;
+use crate::books::seen::idle::can_leave;
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::residence::Residence;
 
 impl Policy {
-    /// The jobs that leave when they are idle, and whether each left for that reason and is away.
-    pub fn leave_when_idle(&self) -> impl Iterator<Item = (JobId, bool)> + '_ {
-        let is_meant = |job: &&Job| job.state().holds_memory() && job.record.asked.idle_release_ns.is_some();
-        let all = self.jobs.values().filter(is_meant);
-        all.map(|job| {
-            let is_away = job.residence() == Residence::Away && job.record.residence.left_idle;
-            (job.id(), is_away)
-        })
-    }
-
     /// A job did nothing with its devices for so long.
     pub(crate) fn take_quiet<M: Machine>(&mut self, id: JobId, quiet_ns: u64, machine: &M, now_ns: u64) {
         let Some(job) = self
+            .books
             .jobs
             .get(&id)
             .filter(|job| can_leave(job) && !job.clients.is_empty())
@@ -44,12 +35,15 @@ impl Policy {
         };
         let run_ns = job.record.run_ns(self.unix_ns(now_ns));
         let rested_ns = self
+            .books
             .swaps
             .earliest_ns(id, (self.returning_bytes(id, machine), run_ns), now_ns);
-        if quiet_ns < self.swaps.patience_ns(id, idle_ns) || rested_ns > now_ns || self.is_at_work(job) {
+        if quiet_ns < self.books.swaps.patience_ns(id, idle_ns) || rested_ns > now_ns || self.is_at_work(job) {
             return;
         }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         job.set_left_idle();
         let record = job.record.clone();
         let for_ns = format_duration(quiet_ns);
@@ -62,29 +56,14 @@ impl Policy {
     /// A thread of a job that left because it was idle wants to go on.
     pub(crate) fn take_wanted(&mut self, id: JobId, now_ns: u64) {
         let is_meant = |job: &&Job| job.residence() == Residence::Away && job.record.residence.left_idle;
-        let Some(job) = self.jobs.get(&id).filter(is_meant) else {
+        let Some(job) = self.books.jobs.get(&id).filter(is_meant) else {
             return;
         };
-        if self.returning.contains_key(&id) {
+        if self.books.returning.contains_key(&id) {
             return;
         }
         let idle_ns = job.record.asked.idle_release_ns.unwrap_or(0);
-        self.swaps.note_wanted(id, idle_ns, now_ns);
+        self.books.swaps.note_wanted(id, idle_ns, now_ns);
         self.come_back(id, now_ns);
-    }
-
-    /// Does NVML show a device at work for it?
-    fn is_at_work(&self, job: &Job) -> bool {
-        let processes = self.processes(job.id());
-        let of_job = |pid: u32| processes.iter().any(|process| process.pid == pid);
-        job.record.devices.iter().any(|place| {
-            let known = self
-                .devices
-                .get(&place.device)
-                .and_then(|device| device.measured.as_ref());
-            let shown = known.into_iter().flat_map(|measured| &measured.processes);
-            let mut busy = shown.filter(|shown| shown.busy_ppm.unwrap_or(0) > 0);
-            busy.any(|shown| of_job(shown.pid))
-        })
     }
 }

@@ -10,10 +10,10 @@ use partage_protocol::message::{
 use partage_protocol::units::{ClientId, DeviceUuid, SECOND_NS};
 
 use super::Policy;
-use super::attaching::held_by;
 use super::said::Said;
 use super::undecided::Asked;
 use crate::action::Action;
+use crate::books::room::headroom::held_by;
 use crate::device::{Device, DeviceState, Measured, Measuring, Member, Seen};
 use crate::job::{Reason, Short};
 use crate::machine::{Machine, OnSlot};
@@ -33,13 +33,13 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let job = self.clients.get(&client).map(|known| known.job);
+        let job = self.books.clients.get(&client).map(|known| known.job);
         let device = job.and_then(|job| Some((job, self.slot_device(job, slot)?.0)));
         let Some((job, device)) = device else {
             return self.answer_invalid(client, slot, sequence);
         };
         let member = Member { job, client, slot };
-        self.overheads.of(member, machine).explain(now_ns);
+        self.books.overheads.of(member, machine).explain(now_ns);
         match stage {
             MEASURE_BEFORE => self.announce((client, slot, sequence), AskedAt::now(now_ns), machine, now_ns),
             MEASURE_AFTER => self.begin_measuring(member, device, (sequence, Measured::Made), machine, now_ns),
@@ -56,22 +56,20 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        let job = self.clients.get(&client).map(|known| known.job);
+        let job = self.books.clients.get(&client).map(|known| known.job);
         let device = job.and_then(|job| Some((job, self.slot_device(job, slot)?.0)));
         let Some((job, device)) = device else {
             return self.answer_invalid(client, slot, sequence);
         };
         let member = Member { job, client, slot };
-        let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
-        let learned = self.devices.get(&device).and_then(|device| device.learned.get(&uid));
-        let each = learned.copied().unwrap_or(0);
-        let state = self.overheads.of(member, machine);
+        let each = self.learned_of(job, device);
+        let state = self.books.overheads.of(member, machine);
         let base = state.measured();
         let announced = state.one_more(each, now_ns.saturating_add(MEASURE_KEPT_NS));
         let floor = announced.floor();
         let pages = OnSlot { machine, slot };
         let reserve = |policy: &mut Self| {
-            let state = policy.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot));
+            let state = policy.books.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot));
             state.map_or(Verdict::Invalid, |state| {
                 state.ledger_mut().reserve_overhead(&pages, client, floor, now_ns)
             })
@@ -97,7 +95,7 @@ impl Policy {
         }
         let code = match verdict {
             Verdict::Granted => {
-                self.overheads.of(member, machine).announce(announced);
+                self.books.overheads.of(member, machine).announce(announced);
                 self.show_overheads(client, machine);
                 VERDICT_GRANTED
             }
@@ -127,15 +125,15 @@ impl Policy {
         now_ns: u64,
     ) {
         let Member { client, slot, .. } = member;
-        let baseline = self.overheads.of(member, machine).baseline();
+        let baseline = self.books.overheads.of(member, machine).baseline();
         let until_ns = now_ns.saturating_add(MEASURE_NS);
         let waiting = Measuring::new((client, slot, sequence), what, device, baseline, until_ns);
         let is_lost = |device: &Device| device.state == DeviceState::Lost;
-        let of_client = self.overheads.waiting_of(client);
-        if self.devices.get(&device).is_none_or(is_lost) || of_client >= WAITING {
+        let of_client = self.books.overheads.waiting_of(client);
+        if self.books.devices.get(&device).is_none_or(is_lost) || of_client >= WAITING {
             return self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
         }
-        self.overheads.wait(waiting);
+        self.books.overheads.wait(waiting);
         self.act(Action::Look(device));
     }
 
@@ -144,11 +142,11 @@ impl Policy {
         let Measuring {
             client, slot, device, ..
         } = *waiting;
-        let Some(job) = self.clients.get(&client).map(|known| known.job) else {
+        let Some(job) = self.books.clients.get(&client).map(|known| known.job) else {
             return;
         };
         let member = Member { job, client, slot };
-        let state = self.overheads.of(member, machine);
+        let state = self.books.overheads.of(member, machine);
         let is_made = waiting.what == Measured::Made;
         if is_made && waiting.judged().is_none() {
             state.settle_announced();
@@ -164,12 +162,12 @@ impl Policy {
             && now_ns < waiting.until_ns
             && self.fits_once_gone(&self.soon_gone(now_ns), (job, slot, 0), machine)
         {
-            self.overheads.wait_on(waiting.judged_as(seen));
+            self.books.overheads.wait_on(waiting.judged_as(seen));
             return self.act(Action::Look(device));
         }
         if is_made && seen == Seen::Quiet && waiting.baseline == 0 {
-            let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
-            if let Some(known) = self.devices.get_mut(&device) {
+            let uid = self.books.jobs.get(&job).map_or(0, |job| job.record.uid);
+            if let Some(known) = self.books.devices.get_mut(&device) {
                 known.learn(uid, measured);
             }
         }
@@ -187,6 +185,7 @@ impl Policy {
     fn judge_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) -> (u32, Short) {
         let Member { job, client, slot } = member;
         let Some(ledger) = self
+            .books
             .jobs
             .get(&job)
             .and_then(|job| job.slots.get(slot))
@@ -214,20 +213,13 @@ impl Policy {
 
     /// Measurements that waited long enough, and announcements that nobody measured.
     pub(crate) fn expire_overheads<M: Machine>(&mut self, machine: &M, now_ns: u64) {
-        for late in self.overheads.take_late(now_ns) {
+        for late in self.books.overheads.take_late(now_ns) {
             self.finish_measuring(&late, late.judged().unwrap_or(Seen::Nothing), machine, now_ns);
         }
-        for (client, slot) in self.overheads.drop_old_announcements(now_ns) {
-            if let Some(job) = self.clients.get(&client).map(|known| known.job) {
+        for (client, slot) in self.books.overheads.drop_old_announcements(now_ns) {
+            if let Some(job) = self.books.clients.get(&client).map(|known| known.job) {
                 self.write_overhead(Member { job, client, slot }, machine, now_ns);
             }
-        }
-    }
-
-    /// Nobody waits for a device that does not answer.
-    pub(crate) fn give_up_measuring<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
-        for waiting in self.overheads.take_waiting_on(device) {
-            self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
         }
     }
 }

@@ -23,11 +23,9 @@ use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid};
 
 use super::Policy;
-use super::evidence::Evidence;
 use crate::action::Action;
-use crate::client::Presence;
+use crate::books::seen::evidence::Evidence;
 use crate::device::{Member, Seen};
-use crate::job::Job;
 use crate::machine::{Machine, OnSlot, Reading, overhead_of};
 
 /// Looks that it waits for a quiet one.
@@ -47,37 +45,13 @@ struct Said {
 }
 
 impl Policy {
-    /// Clients of live jobs on a device, by pid. Those whose process ended are left out: what they hold is charged as
-    /// it stands until it is gone. So are those of jobs that are not here: NVML cannot show what they have.
-    pub(crate) fn members_on(&self, device: DeviceUuid) -> BTreeMap<u32, Vec<Member>> {
-        let mut by_pid: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
-        let is_audited = |job: &&Job| job.state().holds_memory() && job.residence().is_audited();
-        for job in self.jobs.values().filter(is_audited) {
-            let Some(slot) = job.slot_of(device) else { continue };
-            for client in &job.clients {
-                let Some(known) = self.clients.get(client) else {
-                    continue;
-                };
-                if known.presence != Presence::Dying {
-                    let member = Member {
-                        job: job.id(),
-                        client: *client,
-                        slot,
-                    };
-                    by_pid.entry(known.process.pid).or_default().push(member);
-                }
-            }
-        }
-        by_pid
-    }
-
     /// A look at the device is about to begin: what its clients say now belongs to it.
     pub(crate) fn asking<M: Machine>(&mut self, device: DeviceUuid, machine: &M) {
         for member in self.members_on(device).into_values().flatten() {
             let reading = machine.reading(member.client, member.slot);
-            self.overheads.of(member, machine).note_before(reading);
+            self.books.overheads.of(member, machine).note_before(reading);
         }
-        self.overheads.cover(device);
+        self.books.overheads.cover(device);
     }
 
     /// A look came: compares what NVML shows for each client's process with what the client charged.
@@ -90,14 +64,14 @@ impl Policy {
                 self.write_overhead(member, machine, now_ns);
             }
         }
-        for waiting in self.overheads.take_answered(device) {
+        for waiting in self.books.overheads.take_answered(device) {
             match seen.get(&waiting.client) {
                 Some(Seen::Busy(_)) if waiting.polls() < LOOKS => {
-                    self.overheads.wait_on(waiting);
+                    self.books.overheads.wait_on(waiting);
                     self.act(Action::Look(device));
                 }
                 Some(Seen::Busy(estimate)) => {
-                    if let Some(state) = self.overheads.get_mut(waiting.client, waiting.slot) {
+                    if let Some(state) = self.books.overheads.get_mut(waiting.client, waiting.slot) {
                         state.estimate(*estimate);
                     }
                     self.finish_measuring(&waiting, Seen::Busy(*estimate), machine, now_ns);
@@ -119,7 +93,11 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Seen {
-        let measured = self.devices.get(&device).and_then(|device| device.measured.as_ref());
+        let measured = self
+            .books
+            .devices
+            .get(&device)
+            .and_then(|device| device.measured.as_ref());
         let listed = measured.and_then(|measured| measured.processes.iter().find(|process| process.pid == pid));
         // A process without a context is not listed and holds nothing.
         let shown = listed.map_or(Some(0), |process| process.bytes);
@@ -137,7 +115,7 @@ impl Policy {
         self.audit(&evidence, machine, now_ns);
         let is_unmeasured = said.is_quiet && !said.was_listed && said.charged > 0;
         for (member, reading) in members.iter().zip(&said.readings) {
-            let state = self.overheads.of(*member, machine);
+            let state = self.books.overheads.of(*member, machine);
             state.note_last(*reading);
             if is_unmeasured {
                 state.note_unmeasured();
@@ -166,7 +144,7 @@ impl Policy {
                 .words(member.client, member.slot)
                 .map_or(0, |words| words.ledger.load());
             let now = machine.reading(member.client, member.slot);
-            let state = self.overheads.of(*member, machine);
+            let state = self.books.overheads.of(*member, machine);
             let before = state.take_poll(is_listed, has_bytes);
             said.was_listed |= state.was_listed();
             let now = now?;
@@ -188,7 +166,7 @@ impl Policy {
         };
         let least = shown.saturating_sub(said.charged_most);
         for member in members {
-            let Some(state) = self.overheads.get_mut(member.client, member.slot) else {
+            let Some(state) = self.books.overheads.get_mut(member.client, member.slot) else {
                 continue;
             };
             let is_newest = member == newest;
@@ -208,11 +186,11 @@ impl Policy {
     /// Writes a client's overhead where it counts, if it changed.
     pub(crate) fn write_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) {
         let Member { job, client, slot } = member;
-        let bytes = self.overheads.of(member, machine).overhead();
+        let bytes = self.books.overheads.of(member, machine).overhead();
         if overhead_of(machine, client, slot) == bytes {
             return;
         }
-        if let Some(state) = self.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot)) {
+        if let Some(state) = self.books.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot)) {
             let pages = OnSlot { machine, slot };
             state.ledger_mut().set_overhead(&pages, client, bytes, now_ns);
         }
@@ -222,36 +200,14 @@ impl Policy {
 
     /// Shows a client its overhead on every slot.
     pub(crate) fn show_overheads<M: Machine>(&mut self, client: ClientId, machine: &M) {
-        let job = self.clients.get(&client).and_then(|known| self.jobs.get(&known.job));
+        let job = self
+            .books
+            .clients
+            .get(&client)
+            .and_then(|known| self.books.jobs.get(&known.job));
         let slots = job.map_or(0, |job| job.slots.len());
         let overheads = (0..slots).map(|slot| overhead_of(machine, client, slot)).collect();
         let action = Action::ShowOverheads { client, overheads };
         self.act(action);
-    }
-
-    /// What a job's owner should know of how its overhead is measured.
-    pub(crate) fn overhead_notes(&self, job: &Job) -> Vec<String> {
-        let mut notes = Vec::new();
-        for client in &job.clients {
-            let Some(pid) = self.clients.get(client).map(|client| client.process.pid) else {
-                continue;
-            };
-            for (slot, _) in job.slots.iter().enumerate() {
-                let Some(state) = self.overheads.get(*client, slot) else {
-                    continue;
-                };
-                if state.is_unmeasured() {
-                    notes.push(format!(
-                        "pid {pid}: overhead is not measured on device {slot}, because NVML shows no memory for the \
-                         process"
-                    ));
-                } else if state.is_unaudited() {
-                    notes.push(format!(
-                        "pid {pid} is unaudited on device {slot}: it allocated whenever the device was looked at"
-                    ));
-                }
-            }
-        }
-        notes
     }
 }

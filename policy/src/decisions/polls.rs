@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What enumeration and polls show of devices, and what follows for their jobs.
 
+use crate::device::Seen;
 use std::collections::BTreeSet;
 
 use partage_protocol::size::format_bytes;
@@ -22,11 +23,11 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        self.note_driver(driver);
+        self.books.note_driver(driver);
         let present: BTreeSet<DeviceUuid> = found.iter().map(|seen| seen.uuid).collect();
         for seen in found {
             let uuid = seen.uuid;
-            match self.devices.get_mut(&uuid) {
+            match self.books.devices.get_mut(&uuid) {
                 Some(known) if known.state != DeviceState::Lost => known.see(seen),
                 lost => {
                     let usable_before = lost.map_or(0, |lost| lost.most_usable);
@@ -34,13 +35,14 @@ impl Policy {
                     let text = format!("GPU {index} ({model}) has {}", format_bytes(seen.total_bytes));
                     let mut device = Device::new(seen);
                     device.note_usable(usable_before);
-                    self.devices.insert(uuid, device);
+                    self.books.devices.insert(uuid, device);
                     self.publish("device-found", None, None, text);
                 }
             }
             self.share_headroom(uuid, machine, now_ns);
         }
         let missing: Vec<DeviceUuid> = self
+            .books
             .devices
             .keys()
             .filter(|uuid| !present.contains(uuid))
@@ -52,15 +54,9 @@ impl Policy {
         }
     }
 
-    /// A look at the device takes long.
-    pub(crate) fn device_slow(&mut self, device: DeviceUuid) {
-        if let Some(known) = self.devices.get_mut(&device) {
-            known.note_slow();
-        }
-    }
-
     pub(crate) fn lose_device<M: Machine>(&mut self, device: DeviceUuid, why: String, machine: &M, now_ns: u64) {
         let Some(known) = self
+            .books
             .devices
             .get_mut(&device)
             .filter(|known| known.state != DeviceState::Lost)
@@ -70,6 +66,7 @@ impl Policy {
         known.lose(&why);
         let text = format!("GPU {} is lost: {why}", known.seen.index);
         for job in self
+            .books
             .jobs
             .values_mut()
             .filter(|job| job.state().holds_memory() && job.slot_of(device).is_some())
@@ -78,14 +75,17 @@ impl Policy {
         }
         self.publish("device-lost", None, None, text);
         self.forget_unmanaged_time(device, now_ns);
-        self.give_up_measuring(device, machine, now_ns);
+        // Nobody waits for a device that does not answer.
+        for waiting in self.books.overheads.take_waiting_on(device) {
+            self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
+        }
     }
 
     pub(crate) fn measure<M: Machine>(&mut self, measured: Measurement, machine: &M, now_ns: u64) {
         let device = measured.device;
         self.note_unmanaged(&measured, now_ns);
         self.note_unmanaged_time(&measured, now_ns);
-        let known = self.devices.get_mut(&device);
+        let known = self.books.devices.get_mut(&device);
         if !known.is_some_and(|known| known.take(measured)) {
             return;
         }
@@ -94,6 +94,7 @@ impl Policy {
         self.take_overheads(device, machine, now_ns);
         self.answer_unmanaged(device, now_ns);
         let jobs: Vec<JobId> = self
+            .books
             .jobs
             .values()
             .filter(|job| job.state().holds_memory() && job.slot_of(device).is_some())
@@ -110,7 +111,12 @@ impl Policy {
     /// A job over its limit gives up what it freed.
     fn follow_falling_use<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
         // The words of a job that is not here change with its passage alone.
-        let Some(job) = self.jobs.get_mut(&job).filter(|job| job.residence() == Residence::Here) else {
+        let Some(job) = self
+            .books
+            .jobs
+            .get_mut(&job)
+            .filter(|job| job.residence() == Residence::Here)
+        else {
             return;
         };
         for (slot, state) in job.slots_mut() {
@@ -130,8 +136,8 @@ impl Policy {
         for process in &unmanaged {
             let job = process
                 .descends_from
-                .filter(|id| self.jobs.get(id).is_some_and(|job| job.state().takes_processes()));
-            let Some(known) = self.devices.get_mut(&measured.device) else {
+                .filter(|id| self.books.jobs.get(id).is_some_and(|job| job.state().takes_processes()));
+            let Some(known) = self.books.devices.get_mut(&measured.device) else {
                 return;
             };
             let is_new = known.announce(process.pid);
@@ -152,7 +158,9 @@ impl Policy {
                 }
                 continue;
             };
-            let Some(state) = self.jobs.get_mut(&id) else { continue };
+            let Some(state) = self.books.jobs.get_mut(&id) else {
+                continue;
+            };
             if state.see_unmanaged(process.pid, now_ns) {
                 let pid = process.pid;
                 let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
@@ -176,6 +184,7 @@ impl Policy {
     fn forget_unmanaged(&mut self, measured: &Measurement) {
         let mut shown: BTreeSet<u32> = measured.processes.iter().map(|process| process.pid).collect();
         let others = self
+            .books
             .devices
             .values()
             .filter(|device| device.seen.uuid != measured.device);
@@ -185,10 +194,10 @@ impl Policy {
                 .flat_map(|m| &m.processes)
                 .map(|p| p.pid),
         );
-        for job in self.jobs.values_mut() {
+        for job in self.books.jobs.values_mut() {
             job.keep_unmanaged(&shown);
         }
-        if let Some(device) = self.devices.get_mut(&measured.device) {
+        if let Some(device) = self.books.devices.get_mut(&measured.device) {
             device.keep_announced(&shown);
         }
     }

@@ -10,15 +10,16 @@
 //! leaving makes room. A job is left alone until it ran for ten times what a swap costs (`job/swaps.rs`): however many
 //! requests come, its swaps take at most a tenth of its time here.
 
+use crate::books::seen::idle::can_leave;
 use partage_protocol::terms::Class;
 use partage_protocol::units::JobId;
 
 use super::Policy;
-use super::claims::Claims;
-use super::placement::Shortages;
-use super::survey::{Absent, Survey};
 use crate::action::Action;
-use crate::job::{Job, Returning, State};
+use crate::books::room::claims::Claims;
+use crate::books::room::placement::Shortages;
+use crate::books::room::survey::{Absent, Survey};
+use crate::job::{Job, Returning};
 use crate::machine::Machine;
 use crate::residence::Residence;
 
@@ -35,7 +36,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Option<String> {
-        let queued = self.jobs.get(&id)?.life.queued()?;
+        let queued = self.books.jobs.get(&id)?.life.queued()?;
         let is_memory_short = shortages.values().any(|(is_memory_short, _)| *is_memory_short);
         if !queued.spec.wait || !is_memory_short {
             return None;
@@ -45,7 +46,7 @@ impl Policy {
             self.place(spec, claimed, &Survey::without(absent.clone()), machine)
                 .is_ok()
         };
-        let leaving: Absent = self.jobs.values().filter(is_leaving).map(Job::id).collect();
+        let leaving: Absent = self.books.jobs.values().filter(is_leaving).map(Job::id).collect();
         if !leaving.is_empty() && fits(&leaving) {
             return Some(waits_for(&leaving));
         }
@@ -53,13 +54,14 @@ impl Policy {
         let mut possible = Vec::new();
         let mut due_ns = Vec::new();
         for job in self
+            .books
             .jobs
             .values()
             .filter(|job| may_leave_for(job, class) && is_near(job))
         {
             let bytes = self.returning_bytes(job.id(), machine);
             let run_ns = job.record.run_ns(self.unix_ns(now_ns));
-            let earliest_ns = self.swaps.earliest_ns(job.id(), (bytes, run_ns), now_ns);
+            let earliest_ns = self.books.swaps.earliest_ns(job.id(), (bytes, run_ns), now_ns);
             match earliest_ns <= now_ns {
                 true => possible.push((bytes, job.id())),
                 false => due_ns.push(earliest_ns),
@@ -67,7 +69,7 @@ impl Policy {
         }
         let chosen = fewest(possible, &leaving, fits);
         for due_ns in due_ns {
-            self.swaps.note_due(due_ns);
+            self.books.swaps.note_due(due_ns);
         }
         let mut victims = chosen?;
         for victim in &victims {
@@ -78,7 +80,9 @@ impl Policy {
     }
 
     fn send_away(&mut self, victim: JobId, (id, class): (JobId, Class)) {
-        let Some(job) = self.jobs.get_mut(&victim) else { return };
+        let Some(job) = self.books.jobs.get_mut(&victim) else {
+            return;
+        };
         job.set_left_for(id);
         let record = job.record.clone();
         let own = record.terms.class;
@@ -93,30 +97,32 @@ impl Policy {
     /// A job that was told to leave did not begin to.
     pub(crate) fn not_left(&mut self, id: JobId, why: &str, now_ns: u64) {
         let is_meant = |job: &&mut Job| job.record.residence.left_by_itself() && job.residence() == Residence::Here;
-        let Some(job) = self.jobs.get_mut(&id).filter(is_meant) else {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(is_meant) else {
             return;
         };
         job.forget_leaving();
         let record = job.record.clone();
-        self.swaps.refuse(id, now_ns);
+        self.books.swaps.refuse(id, now_ns);
         self.act(Action::SaveJob(Box::new(record)));
         self.publish("suspend-failed", Some(id), None, format!("{id} goes on: {why}"));
     }
 
     /// A command wants it suspended until another one brings it back.
     pub(crate) fn stay_away(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         if !job.record.residence.left_by_itself() {
             return;
         }
         job.forget_leaving();
         let record = job.record.clone();
         self.act(Action::SaveJob(Box::new(record)));
-        if let Some(returning) = self.returning.get_mut(&id) {
+        if let Some(returning) = self.books.returning.get_mut(&id) {
             returning.stay();
             if !returning.is_wanted() && !returning.is_coming {
-                self.returning.remove(&id);
-                self.queue.leave(id);
+                self.books.returning.remove(&id);
+                self.books.queue.leave(id);
             }
         }
     }
@@ -126,8 +132,12 @@ impl Policy {
         if turn.0 == turn.1 {
             return;
         }
-        self.swaps.follow(id, turn, now_ns);
-        let job = self.jobs.get(&id).filter(|job| job.residence() == Residence::Away);
+        self.books.swaps.follow(id, turn, now_ns);
+        let job = self
+            .books
+            .jobs
+            .get(&id)
+            .filter(|job| job.residence() == Residence::Away);
         if job.is_some_and(|job| job.record.residence.left_for.is_some()) {
             self.come_back(id, now_ns);
         }
@@ -136,33 +146,37 @@ impl Policy {
     /// A run waits: behind all others but, at a new broker, before the jobs that left for runs. It may be one of those,
     /// and asked the broker before.
     pub(super) fn queue_run(&mut self, id: JobId, now_ns: u64) {
-        self.queue.join(id);
-        if now_ns >= self.runs_back_ns {
+        self.books.queue.join(id);
+        if now_ns >= self.books.runs_back_ns {
             return;
         }
         let lets_them_pass =
-            |returning: &Returning| !returning.is_coming && returning.not_before_ns == Some(self.runs_back_ns);
-        let returning = self.returning.iter().filter(|(_, returning)| lets_them_pass(returning));
+            |returning: &Returning| !returning.is_coming && returning.not_before_ns == Some(self.books.runs_back_ns);
+        let returning = self
+            .books
+            .returning
+            .iter()
+            .filter(|(_, returning)| lets_them_pass(returning));
         let behind: Vec<JobId> = returning.map(|(job, _)| *job).collect();
         for job in behind {
-            self.queue.leave(job);
-            self.queue.join(job);
+            self.books.queue.leave(job);
+            self.books.queue.join(job);
         }
     }
 
     /// A job that is away waits in the queue to come back, without a command.
     pub(crate) fn come_back(&mut self, id: JobId, now_ns: u64) {
         let left_for_a_run = |job: &Job| job.record.residence.left_for.is_some();
-        let is_early = now_ns < self.runs_back_ns && self.jobs.get(&id).is_some_and(left_for_a_run);
-        let returning = self.returning.entry(id).or_default();
+        let is_early = now_ns < self.books.runs_back_ns && self.books.jobs.get(&id).is_some_and(left_for_a_run);
+        let returning = self.books.returning.entry(id).or_default();
         let was_wanted = returning.is_wanted();
         returning.come_by_itself(now_ns);
         if is_early {
-            returning.let_pass_until(self.runs_back_ns);
+            returning.let_pass_until(self.books.runs_back_ns);
             returning.wait_for("this broker has just begun, and the run that it left for may ask again");
         }
         if !was_wanted && !returning.is_coming {
-            self.queue.join(id);
+            self.books.queue.join(id);
         }
     }
 }
@@ -175,13 +189,6 @@ fn is_leaving(job: &&Job) -> bool {
     };
     // One that stands on its way may do so for ever: nobody waits for it, and others may leave in its stead.
     job.state().holds_memory() && is_on_its_way && job.stuck.is_none()
-}
-
-/// Can it be told to leave as it is?
-pub(super) fn can_leave(job: &Job) -> bool {
-    let is_running = job.state() == State::Running && job.residence() == Residence::Here;
-    let is_free = job.stopping.is_none() && !job.is_stopped && !job.record.residence.left_by_itself();
-    is_running && is_free
 }
 
 /// May it be suspended for a request of this class?

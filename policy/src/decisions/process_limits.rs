@@ -12,8 +12,8 @@ use partage_protocol::size::format_bytes;
 use partage_protocol::units::JobId;
 
 use super::Policy;
-use super::change::read_limit;
 use crate::action::Action;
+use crate::books::room::changed::read_limit;
 use crate::caller::{Caller, Process};
 use crate::event::Change;
 use crate::job::{OwnLimit, Placement};
@@ -23,9 +23,11 @@ use crate::refusal::{Refused, invalid, not_allowed};
 impl Policy {
     /// The numbers of a job's processes are what its record says.
     pub(crate) fn limit_processes<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         for client in job.clients.clone() {
-            if let Some(known) = self.clients.get(&client) {
+            if let Some(known) = self.books.clients.get(&client) {
                 job.limit_client((client, known.process), machine, now_ns);
             }
         }
@@ -55,13 +57,14 @@ impl Policy {
             return Err(invalid("of one process alone only mem can be set".into(), Some(hint)));
         };
         let judge = self.judge_of(id);
-        let alive: BTreeSet<Process> = self.clients.values().map(|client| client.process).collect();
+        let alive: BTreeSet<Process> = self.books.clients.values().map(|client| client.process).collect();
         let mut places: Vec<Placement> = self
+            .books
             .jobs
             .get(&id)
             .map_or_else(Vec::new, |job| job.record.devices.clone());
         for place in &mut places {
-            let Some(device) = self.devices.get(&place.device) else {
+            let Some(device) = self.books.devices.get(&place.device) else {
                 continue;
             };
             let bytes = said.value.map(|amount| amount.on(device.usable()));
@@ -96,7 +99,7 @@ impl Policy {
         );
         let numbers = self.process_numbers(id, process);
         self.publish_numbers("limit-changed", (Some(id), Some(process.pid)), text, numbers);
-        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
+        if let Some(record) = self.books.jobs.get(&id).map(|job| job.record.clone()) {
             self.act(Action::SaveJob(Box::new(record)));
         }
         Ok(id)

@@ -4,16 +4,14 @@
 use partage_protocol::units::JobId;
 
 use super::Policy;
-use crate::caller::Process;
 use crate::event::Run;
-use crate::job::Job;
 use crate::machine::Machine;
 use crate::refusal::invalid;
 
 impl Policy {
     /// Answers a request that needs no new job; false where it does.
     pub(super) fn is_answered<M: Machine>(&mut self, run: &Run, machine: &M, now_ns: u64) -> bool {
-        let takes_processes = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.state().takes_processes());
+        let takes_processes = |id: &JobId| self.books.jobs.get(id).is_some_and(|job| job.state().takes_processes());
         if let Some(id) = run.caller.inside.filter(takes_processes) {
             self.inside(run, id, machine, now_ns);
             return true;
@@ -27,15 +25,6 @@ impl Policy {
             self.join(run.ticket, id, now_ns);
         }
         begun.is_some()
-    }
-
-    /// The living job that this process was registered for.
-    fn begun_with(&self, process: Process) -> Option<JobId> {
-        let is_it = |job: &&Job| {
-            let is_registered = job.record.registration.is_some() && job.record.first == Some(process);
-            is_registered && job.is_first_alive && job.state().takes_processes()
-        };
-        self.jobs.values().find(is_it).map(Job::id)
     }
 
     /// A process that is in a container's control group asks for a job: it has one.

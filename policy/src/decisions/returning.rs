@@ -13,12 +13,12 @@ use partage_protocol::size::format_duration;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
-use super::claims::Claims;
-use super::placement::Shortages;
-use super::residence::Shortage;
-use super::survey::Survey;
-use super::target::Access;
 use crate::action::Action;
+use crate::books::room::claims::Claims;
+use crate::books::room::placement::Shortages;
+use crate::books::room::residence::Shortage;
+use crate::books::room::survey::Survey;
+use crate::books::who::Access;
 use crate::caller::{Caller, Ticket};
 use crate::event::{Return, TargetQuery};
 use crate::job::{Job, Returning, State, Wait};
@@ -42,7 +42,7 @@ impl Policy {
             Ok(id) => id,
             Err(why) => return self.refuse(ticket, why),
         };
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.books.jobs.get(&id) else { return };
         let residence = job.residence();
         if job.state() == State::Waiting {
             let message = format!("{id} waits in the queue to start: it is not suspended");
@@ -54,9 +54,9 @@ impl Policy {
                 self.reply(ticket, said::done(message));
             }
             Residence::Away | Residence::Coming => {
-                let returning = self.returning.entry(id).or_default();
+                let returning = self.books.returning.entry(id).or_default();
                 if !returning.is_wanted() && residence == Residence::Away && !returning.is_coming {
-                    self.queue.join(id);
+                    self.books.queue.join(id);
                 }
                 let own = returning.own.iter().map(|own| &own.reason);
                 let reasons = returning.waits.iter().map(|wait| &wait.reason);
@@ -83,13 +83,19 @@ impl Policy {
 
     /// A job's memory stands on its way: whoever waits for its return hears, and it comes without them.
     pub(crate) fn note_stuck(&mut self, id: JobId, why: &str) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         if job.stuck.as_deref() == Some(why) {
             return;
         }
         job.set_stuck(Some(why.to_owned()));
         self.publish("job-stuck", Some(id), None, stands(id, why));
-        let returning = self.returning.get_mut(&id).filter(|returning| returning.is_coming);
+        let returning = self
+            .books
+            .returning
+            .get_mut(&id)
+            .filter(|returning| returning.is_coming);
         let waits = returning.map(|returning| std::mem::take(&mut returning.waits));
         for wait in waits.into_iter().flatten() {
             self.refuse(wait.ticket, said::refused(stands(id, why), format!("partage why {id}")));
@@ -99,7 +105,9 @@ impl Policy {
     /// Another program restored a process of a job that was away: the job's `why` says it, and that of each job whose
     /// GPU it came to.
     pub(crate) fn note_restored_behind(&mut self, id: JobId, text: String, is_here: bool) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.books.jobs.get_mut(&id) else {
+            return;
+        };
         job.note(text);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         let end = match is_here {
@@ -110,7 +118,7 @@ impl Policy {
             let shares = devices.iter().any(|device| job.slot_of(*device).is_some());
             job.id() != id && job.state().holds_memory() && shares
         };
-        for job in self.jobs.values_mut().filter(is_beside) {
+        for job in self.books.jobs.values_mut().filter(is_beside) {
             job.note(format!(
                 "another program brought {id}, which was suspended, back to a GPU of this job: {end}"
             ));
@@ -119,17 +127,17 @@ impl Policy {
 
     /// A way of a job's memory ended: whoever waits for its return hears, or waits on.
     pub(crate) fn returned(&mut self, id: JobId, end: Return, now_ns: u64) {
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.books.jobs.get_mut(&id) {
             job.set_stuck(None);
         }
         // One that waits in the queue was not told to come: there was nothing for which it had no room.
         if matches!(end, Return::NoRoom(_)) && self.is_returning(id) {
             return;
         }
-        let Some(mut returning) = self.returning.remove(&id) else {
+        let Some(mut returning) = self.books.returning.remove(&id) else {
             return;
         };
-        self.queue.leave(id);
+        self.books.queue.leave(id);
         match end {
             Return::Back(text) => {
                 for wait in returning.waits {
@@ -164,8 +172,8 @@ impl Policy {
                     return;
                 }
                 returning.wait_for(&reason);
-                self.returning.insert(id, returning);
-                self.queue.rejoin(id);
+                self.books.returning.insert(id, returning);
+                self.books.queue.rejoin(id);
             }
         }
     }
@@ -173,7 +181,12 @@ impl Policy {
     /// Commands that waited long enough for a job that is on its way, and does not arrive.
     pub(crate) fn expire_coming(&mut self, now_ns: u64) {
         let mut late = Vec::new();
-        for (id, returning) in self.returning.iter_mut().filter(|(_, returning)| returning.is_coming) {
+        for (id, returning) in self
+            .books
+            .returning
+            .iter_mut()
+            .filter(|(_, returning)| returning.is_coming)
+        {
             let over = returning.take_late(now_ns).into_iter();
             late.extend(over.map(|wait| (*id, wait.ticket)));
         }
@@ -186,62 +199,16 @@ impl Policy {
     /// A command that waits for a job's return gave up.
     pub(crate) fn return_given_up(&mut self, ticket: Ticket) {
         let mut left = Vec::new();
-        for (id, returning) in &mut self.returning {
+        for (id, returning) in &mut self.books.returning {
             returning.waits.retain(|wait| wait.ticket != ticket);
             if !returning.is_wanted() && !returning.is_coming {
                 left.push(*id);
             }
         }
         for id in left {
-            self.returning.remove(&id);
-            self.queue.leave(id);
+            self.books.returning.remove(&id);
+            self.books.queue.leave(id);
         }
-    }
-
-    /// Is this job in the queue to come back?
-    pub(crate) fn is_returning(&self, id: JobId) -> bool {
-        self.returning.get(&id).is_some_and(|returning| !returning.is_coming)
-    }
-
-    /// When somebody who waits for a job's return is to hear something.
-    pub(crate) fn returning_due_ns(&self) -> impl Iterator<Item = u64> + '_ {
-        self.returning.values().flat_map(|returning| {
-            let is_queued = !returning.is_coming;
-            let waits = returning.waits.iter();
-            let due = waits.flat_map(move |wait| {
-                let reminder = is_queued.then_some(wait.next_reminder_ns);
-                wait.deadline_ns.into_iter().chain(reminder)
-            });
-            due.chain(returning.not_before_ns.filter(|_| is_queued))
-        })
-    }
-
-    /// Why a job cannot come back yet, and what is short.
-    fn shortage<M: Machine>(&self, job: &Job, claimed: &Claims, machine: &M) -> Option<(Shortage, Shortages)> {
-        // What a job keeps in memory that the device shares may be what those before it wait for: it waits for room,
-        // and not for them.
-        let nobody = Claims::default();
-        let mut devices = job
-            .record
-            .devices
-            .iter()
-            .filter_map(|place| self.devices.get(&place.device));
-        let claimed = match devices.any(|device| device.seen.is_unified) {
-            true => &nobody,
-            false => claimed,
-        };
-        let mut first = None;
-        let mut shortages = Shortages::new();
-        for (slot, place) in job.record.devices.iter().enumerate() {
-            if let Err(shortage) = self.room_on(job, (slot, place.device), claimed, machine) {
-                let is_time = matches!(shortage, Shortage::Time { .. });
-                let is_total = matches!(shortage, Shortage::Total { .. });
-                shortages.insert(place.device, (!is_time && !is_total, is_time));
-                // A total comes first: what waits for one claims nothing of a device.
-                first = first.filter(|_| !is_total).or(Some(shortage));
-            }
-        }
-        Some((first?, shortages))
     }
 
     /// Lets a job come back, in its turn, if there is room; answers whether it waits on.
@@ -254,7 +221,7 @@ impl Policy {
         now_ns: u64,
     ) -> bool {
         let is_alive = |job: &&Job| job.state().holds_memory();
-        let Some(job) = self.jobs.get(&id).filter(is_alive) else {
+        let Some(job) = self.books.jobs.get(&id).filter(is_alive) else {
             self.returned(id, Return::Ended, now_ns);
             return false;
         };
@@ -266,8 +233,8 @@ impl Policy {
             }
             // Something else brings it back, or will say what became of it.
             _ => {
-                self.queue.leave(id);
-                self.returning.entry(id).or_default().come();
+                self.books.queue.leave(id);
+                self.books.returning.entry(id).or_default().come();
                 return false;
             }
         }
@@ -277,7 +244,7 @@ impl Policy {
             let devices: Vec<_> = wishes.iter().map(|wish| wish.device).collect();
             if self.end_lingering(&devices, machine, now_ns) {
                 *survey = Survey::default();
-                let job = self.jobs.get(&id);
+                let job = self.books.jobs.get(&id);
                 shortage = job.and_then(|job| self.shortage(job, claimed, machine));
             }
         }
@@ -285,7 +252,7 @@ impl Policy {
         if !matches!(shortage, Some((Shortage::Total { .. }, _))) {
             claimed.add(id, wishes);
         }
-        let Some(returning) = self.returning.get_mut(&id) else {
+        let Some(returning) = self.books.returning.get_mut(&id) else {
             return false;
         };
         if !returning.may_try(now_ns) {
@@ -293,7 +260,7 @@ impl Policy {
         }
         let Some((shortage, shortages)) = shortage else {
             returning.come();
-            self.queue.leave(id);
+            self.books.queue.leave(id);
             self.act(Action::Come(id));
             return false;
         };
@@ -311,7 +278,7 @@ impl Policy {
         (survey, machine): (&Survey, &M),
         now_ns: u64,
     ) -> bool {
-        let Some(mut returning) = self.returning.remove(&id) else {
+        let Some(mut returning) = self.books.returning.remove(&id) else {
             return false;
         };
         if let Some(reason) = &reason {
@@ -344,31 +311,11 @@ impl Policy {
         }
         returning.wait_on(on);
         if !returning.is_wanted() {
-            self.queue.leave(id);
+            self.books.queue.leave(id);
             return false;
         }
-        self.returning.insert(id, returning);
+        self.books.returning.insert(id, returning);
         true
-    }
-
-    /// What a job that is to come back was last found to wait for; empty where it was not looked for room.
-    pub(crate) fn returning_reason(&self, id: JobId) -> String {
-        let Some(returning) = self.returning.get(&id) else {
-            return String::new();
-        };
-        let own = returning.own.iter().map(|own| &own.reason);
-        let mut reasons = own.chain(returning.waits.iter().map(|wait| &wait.reason));
-        reasons.find(|reason| !reason.is_empty()).cloned().unwrap_or_default()
-    }
-
-    /// What a job that is to come back waits for, as a sentence.
-    pub(crate) fn returning_text(&self, job: &Job, now_ns: u64) -> Option<String> {
-        let returning = self.returning.get(&job.id())?;
-        let own = returning.own.iter().map(|own| (own.since_ns, &own.reason));
-        let waits = returning.waits.iter().map(|wait| (wait.since_ns, &wait.reason));
-        let (since_ns, reason) = own.chain(waits).next()?;
-        let waited = format_duration(now_ns.saturating_sub(since_ns));
-        Some(format!("it waits since {waited} to come back: {reason}")).filter(|_| !reason.is_empty())
     }
 }
 

@@ -4,16 +4,18 @@
 use super::Policy;
 use crate::action::Action;
 use crate::client::Presence;
+use crate::decisions::said::Said;
 use crate::event::Event;
 use crate::machine::Machine;
 use crate::question::AskedAt;
+use partage_protocol::message::VERDICT_GRANTED;
 
 impl Policy {
     /// Takes one event at a time `now_ns` (monotonic) that never goes back; answers what to do, in order. Grants are
     /// already written through `machine` when it returns.
     #[must_use]
     pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Action> {
-        self.begin_step(now_ns);
+        self.books.begin_step(now_ns);
         let is_due = self.due_ns.is_some_and(|due| now_ns >= due);
         if is_due {
             self.expire(machine, now_ns);
@@ -42,18 +44,20 @@ impl Policy {
                 request,
                 sequence,
             } => {
-                self.undecided.forget(client);
+                self.books.undecided.forget(client);
                 let at = AskedAt::now(now_ns);
                 self.ask((client, slot, sequence), (wanted, request), at, machine, now_ns);
             }
-            Event::Usage { client, slot, sequence } => self.usage(client, slot, sequence, machine),
+            Event::Usage { client, slot, sequence } => {
+                self.answer_usage((client, slot, sequence), Said::verdict(VERDICT_GRANTED), machine);
+            }
             Event::Measure {
                 client,
                 slot,
                 stage,
                 sequence,
             } => {
-                self.undecided.forget(client);
+                self.books.undecided.forget(client);
                 self.measure_client((client, slot, sequence), stage, machine, now_ns);
                 self.note_due();
             }
@@ -72,7 +76,7 @@ impl Policy {
                 self.see_devices(driver, found, machine, now_ns);
                 self.judge_adopted(machine, now_ns);
             }
-            Event::DeviceSlow(device) => self.device_slow(device),
+            Event::DeviceSlow(device) => self.books.note_slow(device),
             Event::DeviceLost { device, why } => self.lose_device(device, why, machine, now_ns),
             Event::Measured(measured) => self.measure(measured, machine, now_ns),
             Event::Run(run) => self.run(*run, machine, now_ns),
@@ -122,7 +126,7 @@ impl Policy {
                 slot,
                 value,
             } => self.notice(client, (what, slot, value), machine, now_ns),
-            Event::Stopped(jobs) => self.see_stopped(&jobs),
+            Event::Stopped(jobs) => self.books.jobs.set_stopped(&jobs),
             Event::Rules(new) => self.take_rules(*new, machine, now_ns),
             Event::UserKnown { uid, user, groups } => self.take_user(uid, (&user, &groups), machine, now_ns),
             Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),

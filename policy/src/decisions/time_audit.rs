@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds what jobs were charged of their devices' time against what NVML shows (`time/audit.rs`), and answers.
 
+use crate::job::Job;
+use crate::time::JobTime;
 use std::collections::BTreeMap;
 
-use partage_protocol::terms::{WHOLE_PPM, format_part};
+use partage_protocol::terms::WHOLE_PPM;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use crate::action::Action;
 use crate::config::Response;
-use crate::event::ProcessUse;
-use crate::job::Job;
-use crate::time::TOLERANCE_PPM;
 
 /// Figures of all processes that add up to more do not divide the device's time among them.
 const OVERLAP_PPM: u32 = WHOLE_PPM / 20 * 21;
@@ -28,14 +27,18 @@ struct JobLook {
 impl Policy {
     /// A look of NVML at a device came: what it shows of each job that is measured there.
     pub(crate) fn note_shown_time(&mut self, device: DeviceUuid) {
-        let measured = self.devices.get(&device).and_then(|known| known.measured.as_ref());
+        let measured = self
+            .books
+            .devices
+            .get(&device)
+            .and_then(|known| known.measured.as_ref());
         let processes = measured.map_or(&[][..], |measured| measured.processes.as_slice());
         let parts = processes.iter().map(|process| process.busy_ppm);
         let all = parts.fold(0, |sum: u32, part| sum.saturating_add(part.unwrap_or(0)));
-        let jobs = self.times.keys().filter(|(_, other)| *other == device);
+        let jobs = self.books.times.keys().filter(|(_, other)| *other == device);
         let shown: Vec<_> = jobs.map(|key| (*key, self.shown_part(key.0, device))).collect();
         for (key, part) in shown {
-            if let Some(audit) = self.times.audit_mut(key.0, key.1) {
+            if let Some(audit) = self.books.times.audit_mut(key.0, key.1) {
                 audit.note_shown(part.filter(|_| all <= OVERLAP_PPM));
             }
         }
@@ -48,7 +51,7 @@ impl Policy {
         let mut changed = Vec::new();
         let mut looks = Vec::new();
         let mut sums: BTreeMap<DeviceUuid, (u64, u64)> = BTreeMap::new();
-        for (key, now, audit) in self.times.audits_mut() {
+        for (key, now, audit) in self.books.times.audits_mut() {
             let used = i64::try_from(now.used_ns).unwrap_or(i64::MAX);
             let seen_ns = used.saturating_sub(now.corrected_ns);
             let Some((dt, charged_ns, look)) = audit.end_look(seen_ns, now.stretch, now_ns) else {
@@ -63,7 +66,7 @@ impl Policy {
         }
         for ((job, device), dt, charged_ns, look) in looks {
             let look = look.map(|look| look.beside(sums[&device]));
-            let Some(audit) = self.times.audit_mut(job, device) else {
+            let Some(audit) = self.books.times.audit_mut(job, device) else {
                 continue;
             };
             let (excess_ns, change) = audit.judge(look, dt, now_ns);
@@ -125,38 +128,22 @@ impl Policy {
         }
     }
 
-    fn time_drift_text(&self, job: JobId, device: DeviceUuid) -> Option<String> {
-        let drift = self.times.get(&(job, device))?.audit.drift()?;
-        let gpu = self.gpu(device);
-        Some(format!(
-            "NVML shows {gpu} at work for it for {} of the time, and its own marks for {}: it goes past Partage, its \
-             kernels take longer than when they were timed, or it has work from before it was measured; the \
-             difference is charged to it",
-            format_part(drift.shown_ppm / 10_000 * 10_000),
-            format_part(drift.charged_ppm / 10_000 * 10_000)
-        ))
-    }
-
-    /// What a job's owner should know of it.
-    pub(crate) fn time_drift_notes(&self, job: &Job) -> Vec<String> {
-        let devices = job.record.devices.iter().map(|place| place.device);
-        devices
-            .filter_map(|device| self.time_drift_text(job.id(), device))
-            .collect()
-    }
-
     fn kill_time_drifting(&mut self, now_ns: u64) {
-        if self.config.audit.drift != Response::Kill {
+        if self.books.config.audit.drift != Response::Kill {
             return;
         }
-        let due = self.times.iter().filter(|(_, measured)| measured.audit.is_due(now_ns));
+        let due = self
+            .books
+            .times
+            .iter()
+            .filter(|(_, measured)| measured.audit.is_due(now_ns));
         for (job, device) in due.map(|(key, _)| *key).collect::<Vec<_>>() {
             let Some(text) = self.time_drift_text(job, device) else {
                 continue;
             };
             let reason = format!("audit.drift = kill: {text}");
             for pid in self.busy_pids(job, device) {
-                let mut clients = self.clients.values();
+                let mut clients = self.books.clients.values();
                 let Some(process) = clients
                     .find(|known| known.process.pid == pid)
                     .map(|known| known.process)
@@ -164,26 +151,31 @@ impl Policy {
                     continue;
                 };
                 let text = format!("pid {pid} of {job} is killed: {reason}");
-                if let Some(job) = self.jobs.get_mut(&job) {
+                if let Some(job) = self.books.jobs.get_mut(&job) {
                     job.note(text.clone());
                 }
                 self.act(Action::KillProcess(process));
                 self.publish("drift-killed", Some(job), Some(pid), text);
             }
-            if let Some(audit) = self.times.audit_mut(job, device) {
+            if let Some(audit) = self.books.times.audit_mut(job, device) {
                 audit.note_killed();
             }
         }
     }
 
-    /// The processes of a job for which NVML shows the device at work.
-    fn busy_pids(&self, job: JobId, device: DeviceUuid) -> Vec<u32> {
-        let managed = self.managed_pids();
-        let measured = self.devices.get(&device).and_then(|known| known.measured.as_ref());
-        let is_meant = |process: &&ProcessUse| {
-            managed.get(&process.pid) == Some(&job) && process.busy_ppm.is_some_and(|part| part > TOLERANCE_PPM)
-        };
-        let processes = measured.into_iter().flat_map(|measured| &measured.processes);
-        processes.filter(is_meant).map(|process| process.pid).collect()
+    /// A new view replaces the one before. Says who stopped draining.
+    pub(crate) fn take_times(&mut self, mut times: Vec<JobTime>, now_ns: u64) {
+        // A job may have ended while this was on its way.
+        times.retain(|now| {
+            let is_there = |job: &Job| job.state().may_get_time() && job.slot_of(now.device).is_some();
+            self.books.jobs.get(&now.job).is_some_and(is_there)
+        });
+        for (job, device) in self.books.times.replace(times, now_ns) {
+            let gpu = self.gpu(device);
+            let text = format!("{job} has work on {gpu} that does not end: others do not wait for it");
+            self.publish("not-draining", Some(job), None, text);
+        }
+        self.count_measured(now_ns);
+        self.audit_times(now_ns);
     }
 }

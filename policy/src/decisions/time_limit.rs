@@ -10,25 +10,16 @@
 //! adopts the job counts from the admission that the record names, by Unix time; if the limit was over already, the job
 //! gets SIGTERM and the whole grace again.
 
+use crate::books::seen::due::TIME_LIMIT_GRACE_NS;
+use crate::books::seen::due::TIME_WARNING_NS;
+use crate::books::seen::due::time_warning_at;
 use partage_protocol::size::format_duration;
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::action::{Action, Signal};
-use crate::job::{Job, JobRecord};
+use crate::job::JobRecord;
 use crate::residence::Residence;
-
-/// Time between the two signals.
-pub const TIME_LIMIT_GRACE_NS: u64 = 10 * SECOND_NS;
-
-/// How long before the end its user is told of it.
-const TIME_WARNING_NS: u64 = 60 * SECOND_NS;
-
-/// When a job's user is told that its time limit is near; none without one, and once that was said.
-pub(crate) fn time_warning_at(job: &Job) -> Option<u64> {
-    let at_ns = job.time_limit_at_ns.filter(|_| !job.is_time_warned)?;
-    Some(at_ns.saturating_sub(TIME_WARNING_NS))
-}
 
 /// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the
 /// job is not here.
@@ -41,7 +32,7 @@ pub(crate) fn time_limit_at(record: &JobRecord, limit_ns: Option<u64>, unix_ns: 
 impl Policy {
     /// Tells a job's user that its time limit is near; nothing happens before.
     pub(crate) fn warn_of_time_limit(&mut self, id: JobId, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
             return;
         };
         let Some(at_ns) = job.time_limit_at_ns.filter(|at| *at > now_ns) else {
@@ -70,7 +61,7 @@ impl Policy {
 
     /// Ends a job whose time limit is over; nothing happens before.
     pub(crate) fn expire_time_limit(&mut self, id: JobId, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
             return;
         };
         if job.time_limit_at_ns.is_none_or(|at| now_ns < at) {

@@ -12,15 +12,13 @@
 //! denied at once.
 
 use partage_protocol::job_ledger::Verdict;
-use partage_protocol::units::{ClientId, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, JobId};
 
 use super::Policy;
 use crate::action::Action;
+use crate::books::PATIENCE_NS;
 use crate::machine::Machine;
 use crate::question::{AskedAt, Awaited, Kept, Question};
-
-/// Longest time that a question waits, below the 3 s of a library. A client tries to come back every 2 s at the least.
-pub const PATIENCE_NS: u64 = 2 * SECOND_NS;
 
 /// Where and when a client asked for how many bytes more.
 #[derive(Clone, Copy)]
@@ -59,6 +57,7 @@ impl Policy {
         } else {
             let looked_at = self.perhaps_ended(client, back, machine);
             let gone = self
+                .books
                 .clients
                 .dying()
                 .into_iter()
@@ -71,7 +70,7 @@ impl Policy {
             self.act(action);
             Awaited::Search
         };
-        self.undecided.keep(Kept {
+        self.books.undecided.keep(Kept {
             client,
             question,
             at,
@@ -82,29 +81,19 @@ impl Policy {
         true
     }
 
-    /// Does what the question waits for still last?
-    fn is_awaited(&self, awaited: Awaited) -> bool {
-        match awaited {
-            Awaited::OfJob(job) => self.is_awaiting(job),
-            Awaited::OnDevice(device) => self.is_adopting(device),
-            Awaited::Dying => self.clients.is_any_dying(),
-            Awaited::Search => true,
-        }
-    }
-
     /// Asks the kept questions again that may find room now, or that have waited long enough.
     pub(crate) fn ask_again<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         let mut awaited: Vec<Awaited> = Vec::new();
-        for of in self.undecided.awaited() {
+        for of in self.books.undecided.awaited() {
             if !awaited.contains(&of) && self.is_awaited(of) {
                 awaited.push(of);
             }
         }
-        let is_some_freed = self.undecided.take_freed();
+        let is_some_freed = self.books.undecided.take_freed();
         let is_over = |kept: &Kept| now_ns >= kept.at.ns.saturating_add(PATIENCE_NS);
         let may_fit =
             |kept: &Kept| !awaited.contains(&kept.awaited) || (is_some_freed && kept.awaited == Awaited::Dying);
-        for kept in self.undecided.take(|kept| is_over(kept) || may_fit(kept)) {
+        for kept in self.books.undecided.take(|kept| is_over(kept) || may_fit(kept)) {
             self.ask_once_more(kept, machine, now_ns);
         }
     }
@@ -112,7 +101,7 @@ impl Policy {
     /// The processes that may have ended unnoticed were looked at.
     pub(crate) fn ask_searched<M: Machine>(&mut self, client: ClientId, machine: &M, now_ns: u64) {
         let is_meant = |kept: &Kept| kept.client == client && kept.awaited == Awaited::Search;
-        for kept in self.undecided.take(is_meant) {
+        for kept in self.books.undecided.take(is_meant) {
             self.ask_once_more(kept.searched(), machine, now_ns);
         }
     }
@@ -128,10 +117,5 @@ impl Policy {
             } => self.ask((client, slot, sequence), (wanted, request), at, machine, now_ns),
             Question::Announcement { slot, sequence } => self.announce((client, slot, sequence), at, machine, now_ns),
         }
-    }
-
-    /// When a kept question has waited long enough.
-    pub(crate) fn undecided_due_ns(&self) -> Option<u64> {
-        Some(self.undecided.first_ns()?.saturating_add(PATIENCE_NS))
     }
 }

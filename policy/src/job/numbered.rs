@@ -39,6 +39,13 @@ impl Jobs {
         }
     }
 
+    /// All processes of these jobs are stopped by a signal, and of no other ones.
+    pub(crate) fn set_stopped(&mut self, stopped: &BTreeSet<JobId>) {
+        for job in self.by_number.values_mut() {
+            job.set_stopped(stopped.contains(&job.id()));
+        }
+    }
+
     /// The number of a new job: no other one ever has it.
     pub(crate) fn take_number(&mut self) -> JobId {
         let id = JobId(self.next);

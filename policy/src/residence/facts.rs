@@ -3,7 +3,7 @@
 
 use partage_protocol::units::DeviceUuid;
 
-use super::mark::{Books, Mark};
+use super::mark::{InBooks, Mark};
 use super::place::{Place, ProcessState};
 use super::step::Step;
 use crate::caller::Process;
@@ -62,7 +62,7 @@ pub(super) struct Facts {
     /// NVML listed none of the processes.
     pub is_clear: bool,
     /// What the words say; none where a broker before may have begun to change them.
-    pub books: Option<Books>,
+    pub books: Option<InBooks>,
     /// The policy's books have room at the source for what left it.
     pub has_room: bool,
     /// And at the target.
@@ -98,7 +98,7 @@ impl Facts {
             is_fenced: false,
             is_quiet: false,
             is_clear: false,
-            books: Some(Books::Here),
+            books: Some(InBooks::Here),
             has_room: false,
             has_target_room: false,
             proved: None,
@@ -116,7 +116,7 @@ impl Facts {
         mark: &Mark,
         processes: &[Process],
         known: Known,
-        books: Option<Books>,
+        books: Option<InBooks>,
         has_landed: bool,
     ) -> Self {
         let mut facts = Self::new(processes, known);
@@ -328,19 +328,19 @@ impl Facts {
                 self.is_clear = false;
             }
             Step::NvmlClear(_) => self.is_clear = true,
-            Step::LedgerLeave(_) => (self.books, self.has_room) = (Some(Books::Left), false),
+            Step::LedgerLeave(_) => (self.books, self.has_room) = (Some(InBooks::Left), false),
             Step::Dump { is_to_stop } => (self.is_dumped, self.are_stopped) = (true, *is_to_stop),
             Step::Commit => self.is_committed = true,
             Step::End => self.members.iter_mut().for_each(|member| member.known = Known::Gone),
             Step::Continue => self.are_stopped = false,
-            Step::LedgerCome(_) => self.books = Some(Books::Coming),
+            Step::LedgerCome(_) => self.books = Some(InBooks::Coming),
             Step::RoomProve { process, place } => self.proved = Some((*process, *place)),
             Step::Restore { process, place, .. } => {
                 self.know(*process, Known::Is(ProcessState::Locked));
                 self.locate(*process, *place);
                 self.is_to_place = true;
             }
-            Step::LedgerBack => self.books = Some(Books::Here),
+            Step::LedgerBack => self.books = Some(InBooks::Here),
             Step::Unlock(process) => self.know(*process, Known::Is(ProcessState::Running)),
             Step::Unpark => self.is_parked = false,
             Step::Placement => self.is_to_place = false,

@@ -5,7 +5,7 @@ use partage_protocol::terms::DRAIN_TIMEOUT_NS;
 use partage_protocol::units::SECOND_NS;
 
 use super::facts::{Facts, Hold, Known, Member};
-use super::mark::Books;
+use super::mark::InBooks;
 use super::place::{Place, ProcessState};
 use super::stage::Plan;
 use super::step::Step;
@@ -102,7 +102,7 @@ fn towards_away(plan: &Plan, facts: &Facts, patience: &Patience) -> Option<Step>
         // The room stays the job's own: others may see it in NVML before it is free, and none is waited for.
         Plan::Save { is_to_stop } => out(true, facts, patience).or_else(|| {
             let is_to_stop = *is_to_stop;
-            if facts.books != Some(Books::Left) {
+            if facts.books != Some(InBooks::Left) {
                 Some(Step::LedgerLeave(facts.checkpointed()))
             } else if !facts.is_dumped {
                 Some(Step::Dump { is_to_stop })
@@ -166,8 +166,8 @@ fn hold_unattached(facts: &Facts, patience: &Patience) -> Option<Step> {
 fn give_up_room(facts: &Facts) -> Option<Step> {
     let left = facts.checkpointed();
     match facts.books {
-        Some(Books::Left) if facts.has_returned && !facts.is_clear => Some(Step::NvmlClear(left)),
-        Some(Books::Left) => None,
+        Some(InBooks::Left) if facts.has_returned && !facts.is_clear => Some(Step::NvmlClear(left)),
+        Some(InBooks::Left) => None,
         _ if facts.is_unattached() => Some(Step::LedgerLeave(left)),
         _ if left.is_empty() => None,
         _ if !facts.is_clear => Some(Step::NvmlClear(left)),
@@ -180,7 +180,7 @@ fn towards_running(place: Place, facts: &Facts) -> Option<Step> {
     let is_elsewhere = |member: &&Member| member.on != place;
     let came: Vec<Process> = facts.living().map(|member| member.process).collect();
     let has_books = !came.is_empty() || facts.is_unattached();
-    if matches!(facts.books, None | Some(Books::Left)) && has_books {
+    if matches!(facts.books, None | Some(InBooks::Left)) && has_books {
         // What all of them have on the device already is theirs, whatever a broker before wrote last. A promise is not.
         if !facts.has_room && facts.lacks_room() {
             return Some(Step::RoomAsk(Place::Source));
@@ -202,7 +202,7 @@ fn towards_running(place: Place, facts: &Facts) -> Option<Step> {
     if let Some(away) = facts.first(ProcessState::Checkpointed) {
         return Some(restore(place, away, facts));
     }
-    if facts.books == Some(Books::Coming) && has_books {
+    if facts.books == Some(InBooks::Coming) && has_books {
         return Some(Step::LedgerBack);
     }
     if let Some(locked) = facts.first(ProcessState::Locked) {

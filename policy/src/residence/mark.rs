@@ -11,7 +11,7 @@ use crate::caller::Process;
 /// What the reservation words of the job's clients say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Books {
+pub enum InBooks {
     /// L holds its memory, P is 0.
     #[default]
     Here,
@@ -30,7 +30,7 @@ pub struct Mark {
     /// The stage that begins; none where nothing is under way.
     pub stage: Option<Stage>,
     /// What the books said before that stage.
-    pub books: Books,
+    pub books: InBooks,
     /// The device that one of the job's is exchanged for, until the exchange is made.
     pub target: Option<Target>,
     /// Its room at the target is claimed.

@@ -18,7 +18,7 @@ use partage_protocol::units::DeviceUuid;
 
 use super::facts::{Facts, Known};
 use super::goal::{self, Goal, Patience};
-use super::mark::{Books, Mark};
+use super::mark::{InBooks, Mark};
 use super::place::{Place, ProcessState, Target};
 use super::recovery;
 use super::stage::{Plan, Stage};
@@ -91,7 +91,7 @@ impl Passage {
         let mut passage = if plan == Plan::Come {
             let mut passage = Self::recover(mark, devices, processes, patience);
             let known = Known::Is(ProcessState::Checkpointed);
-            passage.facts = Facts::left(mark, processes, known, Some(Books::Left), false);
+            passage.facts = Facts::left(mark, processes, known, Some(InBooks::Left), false);
             if let Some((from, to)) = mark.target.and_then(|to| Some((*devices.get(to.slot)?, to.device))) {
                 passage.facts.exchange(from, to);
             }
@@ -243,7 +243,7 @@ impl Passage {
         Mark {
             residence: self.residence,
             stage,
-            books: self.facts.books.unwrap_or(Books::Coming),
+            books: self.facts.books.unwrap_or(InBooks::Coming),
             target: self.target.filter(|_| is_exchanged),
             holds_target: self.facts.has_target_room,
             on_target,

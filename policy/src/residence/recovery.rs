@@ -17,7 +17,7 @@ use partage_protocol::units::DeviceUuid;
 
 use super::facts::{Facts, Known};
 use super::goal::Goal;
-use super::mark::{Books, Mark};
+use super::mark::{InBooks, Mark};
 use super::place::{Place, ProcessState};
 use super::stage::{Plan, Stage};
 use super::state::{Residence, Turn};
@@ -29,7 +29,7 @@ pub(super) fn begin(mark: &Mark, devices: &[DeviceUuid], processes: &[Process]) 
     let is_dumping = is_dumping && mark.residence == Residence::Saving;
     // The words may be ahead of the mark by the stage that it names, never behind it.
     let books = match (mark.books, mark.stage) {
-        (Books::Here | Books::Left, Some(Stage::LedgerLeave | Stage::LedgerCome)) | (Books::Coming, _) => None,
+        (InBooks::Here | InBooks::Left, Some(Stage::LedgerLeave | Stage::LedgerCome)) | (InBooks::Coming, _) => None,
         (books, _) => Some(books),
     };
     // A mark that the disk refused may have come after this one: of a move it is asked wherever its memory can be.

@@ -7,11 +7,11 @@ use partage_protocol::summary::Summary;
 use partage_protocol::terms::ratio;
 use partage_protocol::units::{DeviceUuid, JobId};
 
+use crate::books::Books;
 use crate::caller::Process;
-use crate::decisions::Policy;
 use crate::job::Placement;
 
-impl Policy {
+impl Books {
     /// Which GPU is meant.
     pub(crate) fn on_device(&self, device: DeviceUuid) -> EventNumbers {
         EventNumbers {
@@ -80,7 +80,7 @@ impl Policy {
     /// The limits of one process of a job.
     pub(crate) fn process_numbers(&self, id: JobId, process: Process) -> EventNumbers {
         let numbers = self.job_numbers(id);
-        let places = self.jobs().get(&id).map(|job| &job.record.devices);
+        let places = self.jobs.get(&id).map(|job| &job.record.devices);
         let devices = numbers.devices.into_iter().zip(places.into_iter().flatten());
         let devices = devices.map(|(device, place)| EventDevice {
             limit_bytes: place.process_limit(process),
@@ -94,7 +94,7 @@ impl Policy {
 
     /// What a job has: on each of its GPUs, and of their time.
     pub(crate) fn job_numbers(&self, id: JobId) -> EventNumbers {
-        let Some(record) = self.jobs().get(&id).map(|job| &job.record) else {
+        let Some(record) = self.jobs.get(&id).map(|job| &job.record) else {
             return EventNumbers::default();
         };
         let device = |place: &Placement| EventDevice {

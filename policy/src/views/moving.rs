@@ -4,15 +4,16 @@
 use partage_protocol::admin::MoveView;
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use crate::decisions::{Exchange, Policy};
+use crate::books::Books;
+use crate::books::Exchange;
 use crate::machine::Machine;
 use crate::residence::{Plan, stages};
 
-impl Policy {
+impl Books {
     /// What a move would do.
     #[must_use]
     pub fn move_view<M: Machine>(&self, id: JobId, exchange: Exchange, machine: &M) -> MoveView {
-        let index = |device: DeviceUuid| self.devices().get(&device).map(|known| known.seen.index);
+        let index = |device: DeviceUuid| self.devices.get(&device).map(|known| known.seen.index);
         let mut steps: Vec<String> = Vec::new();
         for stage in stages(&Plan::Move(exchange.target)) {
             let text = stage.text().to_owned();

@@ -17,8 +17,10 @@ use partage_scheduling::TimeState;
 
 use super::slow::Slowness;
 use super::words::{regime_word, state_word};
+use crate::books::Books;
+use crate::books::seen::due::TIME_LIMIT_GRACE_NS;
+use crate::books::{Access, may_see};
 use crate::caller::Caller;
-use crate::decisions::{Access, Policy, TIME_LIMIT_GRACE_NS, may_see};
 use crate::event::TargetQuery;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot, overhead_of};
@@ -27,7 +29,7 @@ use crate::registration::Registration;
 use crate::residence::Residence;
 use crate::time::Measured;
 
-impl Policy {
+impl Books {
     /// Answer to `ps` in one piece: current jobs, with `all` ended ones too, oldest first.
     pub fn ps<M: Machine>(&self, caller: &Caller, all: bool, machine: &M) -> Reply {
         self.ps_page(caller, (all, None), machine, |_| true)
@@ -44,7 +46,7 @@ impl Policy {
     ) -> Reply {
         let rest = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let (mut jobs, mut more) = (Vec::new(), false);
-        for (_, job) in self.jobs().range(rest).filter(|(_, job)| all || !job.state().is_over()) {
+        for (_, job) in self.jobs.range(rest).filter(|(_, job)| all || !job.state().is_over()) {
             let view = self.view(job, caller, machine);
             more = !fits(&view) && !jobs.is_empty();
             if more {
@@ -65,14 +67,14 @@ impl Policy {
     /// The target is none, several, or no target.
     pub fn get<M: Machine>(&self, caller: &Caller, target: &TargetQuery, machine: &M) -> Result<Reply, Box<ErrorView>> {
         let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
-        let job = self.jobs().get(&id).map(|job| self.view(job, caller, machine));
+        let job = self.jobs.get(&id).map(|job| self.view(job, caller, machine));
         job.map(Reply::Job)
             .ok_or_else(|| Box::new(invalid(format!("{id} is unknown"), None)))
     }
 
     /// One job as `caller` may see it.
     pub fn job_view<M: Machine>(&self, id: JobId, caller: &Caller, machine: &M) -> Option<JobView> {
-        self.jobs().get(&id).map(|job| self.view(job, caller, machine))
+        self.jobs.get(&id).map(|job| self.view(job, caller, machine))
     }
 
     /// What a caller inside a container that is a job hears who asks for one.
@@ -102,7 +104,7 @@ impl Policy {
         });
         let slots = job.slots.len();
         let clients = job.clients.iter().filter_map(|id| {
-            let client = self.clients().get(id)?;
+            let client = self.clients.get(id)?;
             let used = |slot| {
                 let words = machine.words(*id, slot).filter(|words| words.owed.load() == 0);
                 words.and_then(|words| words.shared.map(|shared| shared.used.load()))
@@ -167,10 +169,10 @@ impl Policy {
     }
 
     pub(crate) fn slot_view(&self, id: JobId, slot: usize, used_bytes: u64, granted_bytes: u64) -> JobDeviceView {
-        let job = self.jobs().get(&id);
+        let job = self.jobs.get(&id);
         let place = job.and_then(|job| job.record.devices.get(slot));
         let seen = place
-            .and_then(|place| self.devices().get(&place.device))
+            .and_then(|place| self.devices.get(&place.device))
             .map(|device| &device.seen);
         let state = job.and_then(|job| job.slots.get(slot));
         let peak = state.map_or(0, |slot| slot.peak);
@@ -202,8 +204,8 @@ impl Policy {
 
     /// What a job got of a device's time, for users.
     pub(crate) fn time_view(&self, job: JobId, device: DeviceUuid) -> Option<TimeView> {
-        let measured = self.times().get(&(job, device))?;
-        let known = self.jobs().get(&job).filter(|job| job.residence() == Residence::Here)?;
+        let measured = self.times.get(&(job, device))?;
+        let known = self.jobs.get(&job).filter(|job| job.residence() == Residence::Here)?;
         let promise_ppm = known.record.terms.promise_ppm;
         Some(time_view(measured, promise_ppm, &self.judge(measured)))
     }
@@ -211,7 +213,7 @@ impl Policy {
     fn unmanaged(&self) -> Vec<UnmanagedView> {
         let managed = self.managed_pids();
         let mut all = Vec::new();
-        for device in self.devices().values() {
+        for device in self.devices.values() {
             for process in device.measured.iter().flat_map(|measured| &measured.processes) {
                 if !managed.contains_key(&process.pid) {
                     all.push(UnmanagedView {

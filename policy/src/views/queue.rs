@@ -4,18 +4,19 @@
 use partage_protocol::admin::{PlaceView, QueueView};
 use partage_protocol::terms::format_part;
 
+use crate::books::Books;
+use crate::books::may_see;
 use crate::caller::Caller;
 use crate::config::Order;
-use crate::decisions::{Policy, may_see};
 use crate::job::Job;
 use crate::machine::Machine;
 
-impl Policy {
+impl Books {
     /// Answer to `queue`.
     pub fn queue_view<M: Machine>(&self, caller: &Caller, now_ns: u64, machine: &M) -> QueueView {
         let order = self.queue_order();
         let expected = self.expected_waits(machine, now_ns);
-        let jobs = self.queue().filter_map(|id| self.jobs().get(&id));
+        let jobs = self.queue().filter_map(|id| self.jobs.get(&id));
         let place = |(number, job): (usize, &Job)| {
             let queued = job.life.queued();
             let promise = job.record.terms.promise_ppm;

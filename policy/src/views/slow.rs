@@ -15,8 +15,8 @@
 //! more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: for it NVML's figures
 //! say which process the device works for.
 
+use crate::books::Books;
 use crate::caller::Caller;
-use crate::decisions::Policy;
 use crate::job::Job;
 use crate::residence::Residence;
 use crate::time::{JobTime, Measured, RECENT_NS};
@@ -72,14 +72,14 @@ pub(crate) fn is_short(got_ppm: u32, asked_ppm: u32) -> bool {
     u64::from(got_ppm) * 10 < u64::from(asked_ppm) * 9
 }
 
-impl Policy {
+impl Books {
     /// The cause and a sentence for each device that the job uses, where something is known of its time.
     pub(crate) fn slowness(&self, job: &Job, caller: &Caller) -> (Vec<CauseView>, Vec<String>) {
         let mut found = (Vec::new(), Vec::new());
         let is_meant = !job.state().is_over() && job.residence() == Residence::Here;
         for place in job.record.devices.iter().filter(|_| is_meant) {
             let device = place.device;
-            let said = match self.times().get(&(job.id(), device)) {
+            let said = match self.times.get(&(job.id(), device)) {
                 Some(measured) => {
                     let now = &measured.now;
                     let is_used = now.got_60s_ppm > 0 || now.waited_ns > 0 || now.is_not_draining;
@@ -134,7 +134,7 @@ impl Policy {
         if waits || !hardly_waited(measured) {
             // What it waited for of late may be no more: other terms, a job that ended.
             let terms = |job: JobId| {
-                self.jobs()
+                self.jobs
                     .get(&job)
                     .filter(|job| job.state().may_get_time())
                     .map(|job| &job.record.terms)
@@ -160,7 +160,7 @@ impl Policy {
         if let Some((other, _)) = self.unseen_neighbour(now) {
             return Slowness::Neighbour(other);
         }
-        let whole = self.jobs().get(&now.job).and_then(|job| job.record.terms.cap_ppm);
+        let whole = self.jobs.get(&now.job).and_then(|job| job.record.terms.cap_ppm);
         if is_short(now.asked_ppm, whole.unwrap_or(WHOLE_PPM)) {
             return self.greatest_neighbour(now.job, now.device);
         }
@@ -169,7 +169,7 @@ impl Policy {
 
     /// The other job that had most of a device of late.
     fn greatest_neighbour(&self, job: JobId, device: DeviceUuid) -> Slowness {
-        let here = self.times().values().map(|measured| &measured.now);
+        let here = self.times.values().map(|measured| &measured.now);
         let others = here.filter(|now| now.device == device && now.job != job);
         let had = others.filter(|now| now.is_not_draining || now.got_60s_ppm >= LEAST_PPM);
         had.max_by_key(|now| now.got_60s_ppm)
@@ -181,12 +181,12 @@ impl Policy {
     pub(crate) fn unseen_neighbour(&self, now: &JobTime) -> Option<(JobId, u32)> {
         let own = self.shown_part(now.job, now.device)?;
         let others = self
-            .jobs()
+            .jobs
             .values()
             .filter(|job| job.state().may_get_time() && job.id() != now.job);
         let unseen = others.filter_map(|job| {
             let shown = self.shown_part(job.id(), now.device)?;
-            let measured = self.times().get(&(job.id(), now.device));
+            let measured = self.times.get(&(job.id(), now.device));
             // What was charged to it since, because NVML shows it, was not seen any more than before.
             let got = measured.map_or(0, |measured| {
                 let unseen = measured.audit.unseen_ppm();
@@ -199,7 +199,7 @@ impl Policy {
     }
 
     pub(crate) fn is_not_draining(&self, job: JobId, device: DeviceUuid) -> bool {
-        self.times()
+        self.times
             .get(&(job, device))
             .is_some_and(|measured| measured.now.is_not_draining)
     }

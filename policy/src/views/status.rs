@@ -7,28 +7,28 @@ use partage_protocol::units::DeviceUuid;
 use partage_scheduling::Regime;
 
 use super::words::regime_word;
-use crate::decisions::Policy;
+use crate::books::Books;
 use crate::device::{DeviceAccount, DeviceState};
 use crate::job::{Job, both};
 use crate::machine::Machine;
 
-impl Policy {
+impl Books {
     /// Answer to `status`; what the broker knows of itself is given, jobs and clients are filled in.
     pub fn status<M: Machine>(&self, broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
         let is_running = |job: &&Job| job.state().is_running();
-        let running = self.jobs().values().filter(is_running).count();
+        let running = self.jobs.values().filter(is_running).count();
         let broker = BrokerView {
             jobs: u32::try_from(running).unwrap_or(u32::MAX),
-            clients: u32::try_from(self.clients().len()).unwrap_or(u32::MAX),
+            clients: u32::try_from(self.clients.len()).unwrap_or(u32::MAX),
             ..broker
         };
         let mut devices: Vec<DeviceView> = self
-            .devices()
+            .devices
             .keys()
             .filter_map(|device| self.device_view(*device, machine))
             .collect();
         devices.sort_by_key(|device| device.index);
-        let queue = self.queue().filter_map(|id| self.jobs().get(&id)).filter_map(|job| {
+        let queue = self.queue().filter_map(|id| self.jobs.get(&id)).filter_map(|job| {
             let queued = job.life.queued()?;
             Some(QueuedView {
                 job: job.id().to_string(),
@@ -49,10 +49,10 @@ impl Policy {
     }
 
     fn device_view<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<DeviceView> {
-        let known = self.devices().get(&device)?;
+        let known = self.devices.get(&device)?;
         let mut account = self.account(device, machine)?;
         // What a job that lingers holds is anybody's who needs it.
-        let lingers = |id| self.jobs().get(&id).is_some_and(Job::is_lingering);
+        let lingers = |id| self.jobs.get(&id).is_some_and(Job::is_lingering);
         account.holds.retain(|hold| !lingers(hold.job));
         let promises = self.time_promises(device).filter(|(job, _)| !job.is_lingering());
         let promised_time: u64 = promises.map(|(_, ppm)| u64::from(ppm)).sum();
@@ -105,13 +105,13 @@ impl Policy {
         let slots = account
             .holds
             .iter()
-            .filter_map(|hold| self.jobs().get(&hold.job)?.slots.get(hold.slot));
+            .filter_map(|hold| self.jobs.get(&hold.job)?.slots.get(hold.slot));
         slots.fold(DeniedView::default(), |sum, slot| both(&sum, &slot.denied))
     }
 
     /// How a device is shared, where anything is measured on it.
     pub(crate) fn regime(&self, device: DeviceUuid) -> Option<Regime> {
-        let mut here = self.times().iter().filter(|((_, other), _)| *other == device);
+        let mut here = self.times.iter().filter(|((_, other), _)| *other == device);
         here.next().map(|(_, measured)| measured.now.regime)
     }
 }

@@ -6,19 +6,19 @@ use std::collections::BTreeSet;
 use partage_protocol::admin::{TotalUnit, TotalView};
 use partage_protocol::units::DeviceUuid;
 
-use crate::decisions::Policy;
+use crate::books::Books;
 use crate::device::Device;
 use crate::machine::Machine;
 use crate::rules::{Facts, Sharing, TotalId, Written};
 
-impl Policy {
+impl Books {
     /// The totals that a user with these facts shares, and those of the user's live jobs, in the order of the file; of
     /// memory and time one for each GPU that the driver shows.
     #[must_use]
     pub fn totals_view<M: Machine>(&self, facts: &Facts, machine: &M) -> Vec<TotalView> {
         let rules = self.rules();
         let mut ids: BTreeSet<TotalId> = rules.totals_of(facts).into_iter().collect();
-        let own = self.jobs().values().filter(|job| job.record.facts().uid == facts.uid);
+        let own = self.jobs.values().filter(|job| job.record.facts().uid == facts.uid);
         ids.extend(own.flat_map(|job| job.totals.iter().cloned()));
         let shared = ids.iter().filter_map(|id| Some((id, rules.sharing(id)?)));
         shared
@@ -28,7 +28,7 @@ impl Policy {
 
     fn views_of<M: Machine>(&self, id: &TotalId, sharing: &Sharing<'_>, machine: &M) -> Vec<TotalView> {
         let mut views = Vec::new();
-        for device in self.devices().values() {
+        for device in self.devices.values() {
             let uuid = device.seen.uuid;
             if let Some((mem, account)) = sharing.mem.zip(self.account(uuid, machine)) {
                 let bound = self.bound(id, sharing, &account);

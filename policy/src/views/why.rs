@@ -6,15 +6,16 @@
 //! uses. Only the owner and administrators read them; everyone else gets the state.
 
 use super::sentences::{ceiling_rule, counts, preemptible_rule, rules, saved_rule, terms_rule, use_text};
+use crate::books::Books;
+use crate::books::{Access, may_see};
 use crate::caller::Caller;
-use crate::decisions::{Access, Policy, may_see};
 use crate::event::TargetQuery;
 use crate::job::{Denial, Held, Job, Unfreed};
 use crate::machine::Machine;
 use crate::refusal::invalid;
 use partage_protocol::admin::{DenialView, ErrorView, Holder, JobDeviceView, JobView, Reply, UnfreedView, WhyView};
 
-impl Policy {
+impl Books {
     /// Answer to `why`.
     ///
     /// # Errors
@@ -28,7 +29,7 @@ impl Policy {
     ) -> Result<Reply, Box<ErrorView>> {
         let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
         let unknown = || Box::new(invalid(format!("{id} is unknown"), None));
-        let job = self.jobs().get(&id).ok_or_else(unknown)?;
+        let job = self.jobs.get(&id).ok_or_else(unknown)?;
         let view = self.view(job, caller, machine);
         if !may_see(job, caller) {
             let text = format!(

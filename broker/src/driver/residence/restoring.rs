@@ -12,7 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use partage_policy::{Books, Caller, Event, Mark, Process, Residence, Return, TargetQuery, Ticket};
+use partage_policy::{Caller, Event, InBooks, Mark, Process, Residence, Return, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Waiting};
 use partage_protocol::message::{HELLO_PARKED, Hello};
 use partage_protocol::size::format_duration;
@@ -84,7 +84,7 @@ impl StateDriver {
         self.set_hold(job, Some(Closed::Hard));
         let mark = Mark {
             residence: Residence::Away,
-            books: Books::Left,
+            books: InBooks::Left,
             ..Mark::default()
         };
         let mark = Box::new(mark);

@@ -7,21 +7,22 @@ use partage_protocol::size::{Amount, format_bytes, format_duration, format_reque
 use partage_protocol::terms::{format_part, ppm};
 use partage_protocol::units::JobId;
 
+use crate::books::Books;
+use crate::books::{Advice, Survey, Unplaced};
 use crate::caller::Caller;
 use crate::client::Presence;
-use crate::decisions::{Advice, Policy, Survey, Unplaced};
 use crate::device::DeviceState;
 use crate::job::{Denial, Job, JobState, OwnLimit, Placement, Reason};
 use crate::machine::Machine;
 use crate::residence::Residence;
 
-impl Policy {
+impl Books {
     /// What is wrong at the moment.
     pub(crate) fn troubles<M: Machine>(&self, job: &Job, view: &JobView, machine: &M) -> Vec<String> {
         let mut texts = Vec::new();
         if job.state().holds_memory() {
             for place in &job.record.devices {
-                if let Some(device) = self.devices().get(&place.device)
+                if let Some(device) = self.devices.get(&place.device)
                     && device.state == DeviceState::Lost
                 {
                     texts.push(format!("GPU {} is lost: {}", device.seen.index, device.why));
@@ -45,7 +46,7 @@ impl Policy {
                  it goes on, by `fg` in its shell or: kill -CONT {pid}"
             ));
         }
-        let clients = job.clients.iter().filter_map(|id| self.clients().get(id));
+        let clients = job.clients.iter().filter_map(|id| self.clients.get(id));
         let pids_of = |presence| {
             let pids = clients.clone().filter(|client| client.presence == presence);
             pids.map(|client| client.process.pid.to_string()).collect::<Vec<_>>()
@@ -208,7 +209,7 @@ impl Policy {
     /// The processes with a limit of their own.
     pub(crate) fn own_limits(&self, job: &Job) -> Vec<String> {
         let is_there = |process| {
-            let mut clients = job.clients.iter().filter_map(|client| self.clients().get(client));
+            let mut clients = job.clients.iter().filter_map(|client| self.clients.get(client));
             clients.any(|client| client.process == process)
         };
         let of_place = |place: &Placement| {

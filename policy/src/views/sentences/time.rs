@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sentences about devices' time: what slows a job down, and which words set its terms.
 
+use crate::books::Books;
 use crate::caller::Caller;
-use crate::decisions::Policy;
 use crate::job::Job;
 use crate::terms::{Terms, part};
 use crate::time::{JobTime, Measured, RECENT_NS};
@@ -17,15 +17,15 @@ const ALWAYS_PPM: u32 = WHOLE_PPM / 20 * 19;
 /// A percentage point.
 const POINT_PPM: u32 = WHOLE_PPM / 100;
 
-impl Policy {
+impl Books {
     /// What became of the points between a job's share and what it got, where it wanted the device all the time and
     /// nobody had them: the device passes from one job to another, and idles for moments in between.
     pub(crate) fn lost_text(&self, job: JobId, device: DeviceUuid) -> Option<String> {
-        let now = &self.times().get(&(job, device))?.now;
+        let now = &self.times.get(&(job, device))?.now;
         let wanted_all = now.wanted_60s_ppm >= ALWAYS_PPM;
         let is_low =
             now.got_60s_ppm.saturating_add(POINT_PPM) <= now.asked_ppm && !is_short(now.got_60s_ppm, now.asked_ppm);
-        let here = self.times().values().filter(|measured| measured.now.device == device);
+        let here = self.times.values().filter(|measured| measured.now.device == device);
         let had = here.fold(0, |sum: u32, measured| sum.saturating_add(measured.now.got_60s_ppm));
         let lost = WHOLE_PPM
             .saturating_sub(had)
@@ -72,7 +72,7 @@ impl Policy {
             Slowness::Priority(other) => {
                 let who = self.holder_name(&other.to_string(), caller);
                 let class = self
-                    .jobs()
+                    .jobs
                     .get(&other)
                     .map_or("higher", |job| job.record.terms.class.word());
                 format!(
@@ -162,7 +162,7 @@ impl Policy {
     /// What makes shares unlike, where it is a weight.
     pub(crate) fn unlike(&self, weight: u32, other: JobId) -> String {
         let others = self
-            .jobs()
+            .jobs
             .get(&other)
             .map_or(DEFAULT_WEIGHT, |job| job.record.terms.weight);
         match weight == others {
@@ -189,7 +189,7 @@ impl Policy {
     /// Promises of a device's time that add up to more than there is, and what that means.
     pub(crate) fn time_note(&self, device: DeviceUuid) -> Option<String> {
         let promised = self.promised_time(device, None);
-        let index = self.devices().get(&device)?.seen.index;
+        let index = self.devices.get(&device)?.seen.index;
         (promised > u64::from(WHOLE_PPM)).then(|| {
             format!(
                 "promises on GPU {index} add up to {} of its time: each is worth its proportion",

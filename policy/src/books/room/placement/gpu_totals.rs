@@ -2,7 +2,7 @@
 //! Totals of GPUs and jobs where devices are chosen for a request.
 
 use super::{Candidate, Unplaced};
-use crate::decisions::Policy;
+use crate::books::Books;
 use crate::request::RunSpec;
 
 impl Unplaced {
@@ -17,7 +17,7 @@ impl Unplaced {
     }
 }
 
-impl Policy {
+impl Books {
     /// The first `count` that totals of GPUs allow.
     pub(super) fn within_gpu_totals<'a, 'b>(
         &self,

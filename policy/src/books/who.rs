@@ -7,10 +7,15 @@
 //! name that no current job has. Everybody may read; names are shown to their owner and to administrators only; only
 //! the owner or an administrator may change a job.
 
+mod attaching;
+mod default_job;
+mod judged;
+mod registered;
+
 use partage_protocol::admin::{ErrorCode, ErrorView};
 use partage_protocol::units::JobId;
 
-use super::Policy;
+use crate::books::Books;
 use crate::caller::{Caller, Process};
 use crate::event::TargetQuery;
 use crate::job::Job;
@@ -25,7 +30,7 @@ pub enum Access {
     Change,
 }
 
-impl Policy {
+impl Books {
     /// Finds the one job that is meant.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! needs. Where that much cannot be promised any more, the limit is raised beside the promise; where the card has no
 //! room at all, no limit helps.
 
-use super::Policy;
+use crate::books::Books;
 use crate::device::DeviceState;
 use crate::machine::Machine;
 use crate::rules::{AskedMemory, NotAllowed, Said};
@@ -30,7 +30,7 @@ pub(crate) enum Advice {
     NoRoom { room: u64, holders: Vec<Holder> },
 }
 
-impl Policy {
+impl Books {
     /// What lets a job that uses `used` have `asked` more on a slot, as things are; `None` for an unknown device.
     pub(crate) fn advice<M: Machine>(
         &self,
@@ -73,7 +73,7 @@ impl Policy {
     }
 }
 
-impl Policy {
+impl Books {
     /// What lets another job like this one, which ended, have `asked` more than `used` on a slot: nothing can be set
     /// any more, and how full the device will be then is not known.
     pub(crate) fn advice_for_another(&self, job: JobId, slot: usize, (used, asked): (u64, u64)) -> Option<Advice> {

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Promises of devices' time: what a device can still promise, and which jobs hold promises.
+//! Parts of a device's time: promised, left, and whose.
 
+use crate::books::Books;
+use crate::books::room::survey::Absent;
+use crate::device::DeviceAccount;
+use crate::job::Job;
+use crate::terms::{Terms, part};
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::terms::{format_part, ppm, ratio};
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::Policy;
-use super::survey::Absent;
-use super::time_limit::time_limit_at;
-use crate::action::Action;
-use crate::config::Split;
-use crate::device::DeviceAccount;
-use crate::job::Job;
-use crate::terms::{Terms, part};
+/// The greatest holders first: of time, then of memory.
+pub(crate) fn sort_holders(holders: &mut [Holder]) {
+    let time = |holder: &Holder| ppm(holder.compute.unwrap_or(0.0));
+    holders.sort_by(|a, b| {
+        time(b)
+            .cmp(&time(a))
+            .then_with(|| b.bytes.cmp(&a.bytes))
+            .then_with(|| a.who.cmp(&b.who))
+    });
+}
 
-impl Policy {
+impl Books {
     /// Live jobs with a promise of this device's time, and the promise.
     pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
         let jobs = self.jobs.values();
@@ -106,53 +113,4 @@ impl Policy {
         }
         Ok(())
     }
-
-    /// The job has these terms from now on. The caller saves the record.
-    pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms, now_ns: u64) {
-        let unix_ns = self.unix_ns(now_ns);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let time_limit_at_ns = time_limit_at(&job.record, terms.time_limit_ns, unix_ns, now_ns);
-        if job.record.terms.time_limit_ns != terms.time_limit_ns {
-            job.set_time_limit_at(time_limit_at_ns);
-        }
-        job.set_terms(terms);
-        let shown = match job.record.terms.shown() {
-            text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
-            text => text,
-        };
-        self.show_terms(id);
-        let numbers = self.job_numbers(id);
-        self.publish_numbers(
-            "terms-changed",
-            (Some(id), None),
-            format!("{id} has {shown} now"),
-            numbers,
-        );
-    }
-
-    /// Tells whoever shares out time what the job may have.
-    pub(crate) fn show_terms(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else { return };
-        // A default job is many programs on every device, which know nothing of one another. Of one program, work on
-        // several devices waits for one another more often than not.
-        let is_gang = job.record.default_scope.is_none() && job.record.devices.len() > 1;
-        let user = (self.config.split == Split::User).then_some(job.record.uid);
-        let action = Action::ShowTerms {
-            job: id,
-            devices: job.record.devices.iter().map(|place| place.device).collect(),
-            terms: job.record.terms.on_a_device(user, is_gang),
-        };
-        self.act(action);
-    }
-}
-
-/// The greatest holders first: of time, then of memory.
-pub(crate) fn sort_holders(holders: &mut [Holder]) {
-    let time = |holder: &Holder| ppm(holder.compute.unwrap_or(0.0));
-    holders.sort_by(|a, b| {
-        time(b)
-            .cmp(&time(a))
-            .then_with(|| b.bytes.cmp(&a.bytes))
-            .then_with(|| a.who.cmp(&b.who))
-    });
 }

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 use partage_protocol::units::JobId;
 
-use super::Policy;
 use super::claims::Claims;
 use super::placement::Unplaced;
 use super::survey::Survey;
+use crate::books::Books;
 use crate::job::{Job, JobRecord};
 use crate::machine::Machine;
 use crate::residence::Residence;
@@ -25,7 +25,7 @@ const GUESSED: usize = 100;
 /// Jobs that are alike: user, and name, or else command.
 type Likeness<'a> = (u32, Option<&'a str>, &'a [String]);
 
-impl Policy {
+impl Books {
     /// How long the first in the queue may still wait, in nanoseconds, where that can be guessed.
     pub(crate) fn expected_waits<M: Machine>(&self, machine: &M, now_ns: u64) -> BTreeMap<JobId, u64> {
         let ends = self.expected_ends(now_ns);

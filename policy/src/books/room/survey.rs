@@ -11,7 +11,7 @@ use std::rc::Rc;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use super::Policy;
+use crate::books::Books;
 use crate::device::{Device, DeviceAccount, DeviceState};
 use crate::job::Job;
 use crate::machine::Machine;
@@ -70,7 +70,7 @@ impl Survey {
         }
     }
 
-    pub(crate) fn site<M: Machine>(&self, policy: &Policy, device: &Device, machine: &M) -> Rc<Site> {
+    pub(crate) fn site<M: Machine>(&self, policy: &Books, device: &Device, machine: &M) -> Rc<Site> {
         let mut sites = self.sites.borrow_mut();
         let site = sites
             .entry(device.seen.uuid)
@@ -79,7 +79,7 @@ impl Survey {
     }
 
     /// The living job of this token and owner.
-    pub(crate) fn living(&self, policy: &Policy, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
+    pub(crate) fn living(&self, policy: &Books, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
         let all = || {
             let mut living = BTreeMap::new();
             for job in policy.jobs.values().filter(|job| job.state().takes_processes()) {
@@ -91,13 +91,13 @@ impl Survey {
     }
 
     /// Is there a job of which nothing runs any more?
-    pub(crate) fn has_lingering(&self, policy: &Policy) -> bool {
+    pub(crate) fn has_lingering(&self, policy: &Books) -> bool {
         let any = || policy.jobs.values().any(Job::is_lingering);
         *self.has_lingering.get_or_init(any)
     }
 }
 
-impl Policy {
+impl Books {
     fn site<M: Machine>(&self, device: &Device, survey: &Survey, machine: &M) -> Site {
         let account = self.account_without(device.seen.uuid, (&survey.absent, &survey.gone), machine);
         let promised_time = self.promised_time_without(device.seen.uuid, &survey.absent);

@@ -10,6 +10,7 @@ use partage_protocol::units::GIB;
 use super::*;
 use crate::caller::{Caller, Process, Ticket};
 use crate::config::Config;
+use crate::decisions::Policy;
 use crate::event::{Attaching, DeviceSeen, DriverState, Event, Measurement, Membership, Run};
 use crate::job::Slot;
 use crate::machine::Reading;
@@ -66,7 +67,7 @@ fn alice(process: Process) -> Caller {
 }
 
 /// A device of 16 GiB with a job of 4 GiB and 30 % of the time, and its client.
-fn host() -> (Policy, OneClient) {
+fn host() -> (Books, OneClient) {
     let (mut policy, machine) = (Policy::new(Config::default()), OneClient::default());
     let process = Process { pid: 5, start: 5 };
     let caller = alice(process);
@@ -129,23 +130,23 @@ fn host() -> (Policy, OneClient) {
         assert_eq!(policy.check(&machine), []);
     }
     assert!(Word::load(&machine.ledger) > 0, "the client was granted memory");
-    (policy, machine)
+    ((*policy).clone(), machine)
 }
 
-fn broken(breaks: impl Fn(&mut Policy)) -> Vec<Violation> {
-    let (mut policy, machine) = host();
-    breaks(&mut policy);
-    policy.check(&machine)
+fn broken(breaks: impl Fn(&mut Books)) -> Vec<Violation> {
+    let (mut books, machine) = host();
+    breaks(&mut books);
+    books.check(&machine)
 }
 
-fn job(policy: &mut Policy) -> &mut crate::job::Facts {
-    policy.jobs.get_mut(&JOB).expect("it was admitted").facts_mut()
+fn job(books: &mut Books) -> &mut crate::job::Facts {
+    books.jobs.get_mut(&JOB).expect("it was admitted").facts_mut()
 }
 
 #[test]
 fn promises_beyond_the_device_are_found_unless_a_broker_before_made_them() {
-    let too_much = |policy: &mut Policy| {
-        let job = job(policy);
+    let too_much = |books: &mut Books| {
+        let job = job(books);
         job.record.devices[0].request = 17 * GIB;
         job.record.devices[0].limit = None;
         job.record.terms.promise_ppm = 1_000_001;
@@ -158,20 +159,20 @@ fn promises_beyond_the_device_are_found_unless_a_broker_before_made_them() {
         ),
         "{found:?}"
     );
-    let adopted = broken(|policy| {
-        too_much(policy);
-        job(policy).is_adopted = true;
+    let adopted = broken(|books| {
+        too_much(books);
+        job(books).is_adopted = true;
     });
     assert_eq!(adopted, []);
 }
 
 #[test]
 fn a_driver_that_reserves_more_than_before_breaks_no_promise() {
-    let found = broken(|policy| {
-        let job = job(policy);
+    let found = broken(|books| {
+        let job = job(books);
         job.record.devices[0].request = 15 * GIB;
         job.record.devices[0].limit = None;
-        let device = policy.devices.values_mut().next().expect("there is one");
+        let device = books.devices.values_mut().next().expect("there is one");
         let mut seen = device.seen.clone();
         seen.reserve_bytes += 2 * GIB;
         device.see(seen);
@@ -181,38 +182,38 @@ fn a_driver_that_reserves_more_than_before_breaks_no_promise() {
 
 #[test]
 fn promises_beyond_limit_and_cap_are_found() {
-    let past_limit = broken(|policy| job(policy).record.devices[0].limit = Some(GIB));
+    let past_limit = broken(|books| job(books).record.devices[0].limit = Some(GIB));
     assert_eq!(past_limit, [Violation::Promise { job: JOB }]);
-    let past_cap = broken(|policy| job(policy).record.terms.cap_ppm = Some(200_000));
+    let past_cap = broken(|books| job(books).record.terms.cap_ppm = Some(200_000));
     assert_eq!(past_cap, [Violation::Promise { job: JOB }]);
 }
 
 #[test]
 fn grants_beyond_the_books_are_found() {
-    let (policy, machine) = host();
+    let (books, machine) = host();
     Word::store(&machine.ledger, 5 * GIB);
-    let found = policy.check(&machine);
+    let found = books.check(&machine);
     assert!(
         matches!(found.as_slice(), [Violation::Granted { job: JOB, .. }]),
         "{found:?}"
     );
-    let (policy, machine) = host();
+    let (books, machine) = host();
     Word::store(&machine.granted, Word::load(&machine.ledger) + 1);
     let client = CLIENT;
-    assert_eq!(policy.check(&machine), [Violation::Unbooked { client, slot: 0 }]);
+    assert_eq!(books.check(&machine), [Violation::Unbooked { client, slot: 0 }]);
 }
 
 #[test]
 fn references_that_lead_nowhere_are_found() {
     let client = CLIENT;
-    let no_job = broken(|policy| assert!(policy.jobs.forget(JOB).is_some()));
+    let no_job = broken(|books| assert!(books.jobs.forget(JOB).is_some()));
     assert_eq!(no_job, [Violation::Client { client }]);
-    let no_ledger = broken(|policy| job(policy).slots[0] = Slot::new(JobLedger::new(4 * GIB, 4 * GIB)));
+    let no_ledger = broken(|books| job(books).slots[0] = Slot::new(JobLedger::new(4 * GIB, 4 * GIB)));
     assert_eq!(no_ledger, [Violation::Books { job: JOB }]);
-    let awaited = broken(|policy| policy.clients.break_awaited(ClientId(9)));
+    let awaited = broken(|books| books.clients.break_awaited(ClientId(9)));
     assert_eq!(awaited, [Violation::Client { client: ClientId(9) }]);
-    let queued = broken(|policy| policy.queue.join(JOB));
+    let queued = broken(|books| books.queue.join(JOB));
     assert_eq!(queued, [Violation::Queue { job: JOB }]);
-    let no_client = broken(|policy| policy.clients.break_removed(CLIENT));
+    let no_client = broken(|books| books.clients.break_removed(CLIENT));
     assert_eq!(no_client, [Violation::Client { client }]);
 }

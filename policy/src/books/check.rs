@@ -18,7 +18,7 @@ use std::fmt;
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use super::Policy;
+use crate::books::Books;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot};
 
@@ -123,7 +123,7 @@ impl fmt::Display for Violation {
     }
 }
 
-impl Policy {
+impl Books {
     /// The invariants that do not hold; none is right.
     #[must_use]
     pub fn check<M: Machine>(&self, machine: &M) -> Vec<Violation> {

@@ -6,10 +6,10 @@
 
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::Policy;
 use super::placement::{Shortages, device_named};
-use super::residence::Shortage;
 use super::survey::Survey;
+use crate::books::Books;
+use crate::books::room::residence::Shortage;
 use crate::device::{Device, DeviceState};
 use crate::gpu_name::GpuName;
 use crate::job::{Job, Placement};
@@ -27,7 +27,7 @@ pub struct Exchange {
     pub target: Target,
 }
 
-impl Policy {
+impl Books {
     /// The device that a user means.
     ///
     /// # Errors

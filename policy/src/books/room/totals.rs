@@ -7,18 +7,13 @@
 //! counted when a job is admitted, and a promise when it is raised. A job that comes back or moves has to have room in
 //! its totals again. A total that is lowered below what is used ends nothing: no sharer grows until it holds again.
 //!
-//! Who shares a total is kept with the jobs ([`Policy::add_job`], [`Policy::note_totals`]), so that what is decided
+//! Who shares a total is kept with the jobs (`Policy::add_job`, `Policy::note_totals`), so that what is decided
 //! about a job costs its own totals and their sharers, however many rules and jobs there are.
 //!
 //! A request that waits for a total claims nothing of a device: only the sharers are in each other's way.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use partage_protocol::size::format_bytes;
-use partage_protocol::units::{DeviceUuid, JobId};
-
-use super::Policy;
-use super::survey::Site;
+use crate::books::Books;
+use crate::books::room::survey::Site;
 use crate::device::{Device, DeviceAccount, Hold};
 use crate::job::{Job, Placement, State};
 use crate::machine::Machine;
@@ -26,6 +21,49 @@ use crate::request::RunSpec;
 use crate::residence::Target;
 use crate::rules::{Sharing, TotalId, Written};
 use crate::terms::part;
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{DeviceUuid, JobId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// `; held by j3 16 GiB, j5 8 GiB`.
+pub(crate) fn held_text(account: &DeviceAccount) -> String {
+    const MOST: usize = 8;
+    let holders = account.holders();
+    let one = holders
+        .iter()
+        .take(MOST)
+        .map(|holder| format!("{} {}", holder.who, format_bytes(holder.bytes)));
+    match one.collect::<Vec<_>>() {
+        held if held.is_empty() => String::new(),
+        held => format!("; held by {}", held.join(", ")),
+    }
+}
+
+/// The GPUs of a total's sharers.
+pub(crate) struct GpuTotal {
+    held: BTreeSet<DeviceUuid>,
+    most: usize,
+    /// A sharer moves: it is going to be on one of two that are held.
+    is_moving: bool,
+    words: String,
+}
+
+impl GpuTotal {
+    /// May a request that has chosen these take this device too? One on which sharers are already costs nothing, unless
+    /// it is one too many that a move may yet leave.
+    pub(crate) fn allows(&self, device: DeviceUuid, chosen: &[DeviceUuid]) -> bool {
+        let mut all = self.held.clone();
+        all.extend(chosen);
+        let is_open = self.is_moving && all.len() > self.most;
+        all.contains(&device) && !is_open || all.len() < self.most
+    }
+
+    /// `rule students, each_user.gpus = 2 (…): its jobs are on GPU 0, GPU 1`.
+    pub(crate) fn text(&self, policy: &Books) -> String {
+        let on: Vec<String> = self.held.iter().map(|device| policy.gpu(*device)).collect();
+        format!("{}: its jobs are on {}", self.words, on.join(", "))
+    }
+}
 
 /// A total of memory on one device.
 #[derive(Debug)]
@@ -65,63 +103,12 @@ impl Bound {
     }
 }
 
-/// The GPUs of a total's sharers.
-pub(crate) struct GpuTotal {
-    held: BTreeSet<DeviceUuid>,
-    most: usize,
-    /// A sharer moves: it is going to be on one of two that are held.
-    is_moving: bool,
-    words: String,
-}
-
-impl GpuTotal {
-    /// May a request that has chosen these take this device too? One on which sharers are already costs nothing, unless
-    /// it is one too many that a move may yet leave.
-    pub(crate) fn allows(&self, device: DeviceUuid, chosen: &[DeviceUuid]) -> bool {
-        let mut all = self.held.clone();
-        all.extend(chosen);
-        let is_open = self.is_moving && all.len() > self.most;
-        all.contains(&device) && !is_open || all.len() < self.most
-    }
-
-    /// `rule students, each_user.gpus = 2 (…): its jobs are on GPU 0, GPU 1`.
-    pub(crate) fn text(&self, policy: &Policy) -> String {
-        let on: Vec<String> = self.held.iter().map(|device| policy.gpu(*device)).collect();
-        format!("{}: its jobs are on {}", self.words, on.join(", "))
-    }
-}
-
-impl Policy {
-    /// A job that is new here, with the totals that it shares.
-    pub(crate) fn add_job(&mut self, job: Job) {
-        let totals = self.totals_now(&job);
-        self.jobs.add(job, totals);
-    }
-
-    /// A job's facts, or whether it may hold anything, may be others than before.
-    pub(crate) fn note_totals(&mut self, id: JobId) {
-        let totals = self.jobs.get(&id).map(|job| self.totals_now(job));
-        self.jobs.set_totals(id, totals.unwrap_or_default());
-    }
-
-    /// The rules are others than before.
-    pub(crate) fn note_all_totals(&mut self) {
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.note_totals(id);
-        }
-    }
-
-    fn totals_now(&self, job: &Job) -> Vec<TotalId> {
+impl Books {
+    pub(crate) fn totals_now(&self, job: &Job) -> Vec<TotalId> {
         if job.state() == State::Ended {
             return Vec::new();
         }
         self.config.rules.totals_of(&job.record.facts())
-    }
-
-    /// The totals with these names, in their order.
-    fn sharings<'a>(&'a self, totals: &'a [TotalId]) -> impl Iterator<Item = (&'a TotalId, Sharing<'a>)> {
-        let rules = &self.config.rules;
-        totals.iter().filter_map(|id| Some((id, rules.sharing(id)?)))
     }
 
     /// The totals that a job shares.
@@ -154,13 +141,6 @@ impl Policy {
                 .fold(on_card(hold), u64::min)
         };
         account.holds.iter().map(target).collect()
-    }
-
-    /// Of those the ones that a job shares, in the order of the file.
-    pub(crate) fn bounds_of<'a>(&'a self, job: JobId, account: &'a DeviceAccount) -> impl Iterator<Item = Bound> + 'a {
-        let sharings = self.sharings(self.totals_of(job));
-        let bounds = sharings.filter_map(|(id, sharing)| self.bound(id, &sharing, account));
-        bounds.filter(move |bound| bound.has(job))
     }
 
     /// Of those that a job shares, the one that leaves it least.
@@ -225,7 +205,7 @@ impl Policy {
     }
 
     /// What a total leaves of a device's time beside the promises of its sharers, and its words.
-    fn time_of_total(
+    pub(crate) fn time_of_total(
         &self,
         id: &TotalId,
         sharing: &Sharing<'_>,
@@ -245,7 +225,7 @@ impl Policy {
         sharings.find_map(|(id, sharing)| self.time_of_total_bars(id, &sharing, (job, ppm), device))
     }
 
-    fn time_of_total_bars(
+    pub(crate) fn time_of_total_bars(
         &self,
         id: &TotalId,
         sharing: &Sharing<'_>,
@@ -288,12 +268,6 @@ impl Policy {
         let totals = self.gpu_totals(&job.totals, Some((job.id(), target.slot)));
         let is_full = |total: &&GpuTotal| total.held.contains(&from) && !total.allows(target.device, &[]);
         totals.iter().find(is_full).map(|total| total.text(self))
-    }
-
-    /// The jobs that run and share a total.
-    pub(crate) fn running<'a>(&'a self, id: &'a TotalId) -> impl Iterator<Item = &'a Job> {
-        let jobs = self.jobs.sharers(id).filter_map(|job| self.jobs.get(&job));
-        jobs.filter(|job| job.state() == State::Running)
     }
 
     /// Why no more jobs that share these totals may run, if one of them is why.
@@ -379,18 +353,23 @@ impl Policy {
         }
         texts
     }
-}
 
-/// `; held by j3 16 GiB, j5 8 GiB`.
-fn held_text(account: &DeviceAccount) -> String {
-    const MOST: usize = 8;
-    let holders = account.holders();
-    let one = holders
-        .iter()
-        .take(MOST)
-        .map(|holder| format!("{} {}", holder.who, format_bytes(holder.bytes)));
-    match one.collect::<Vec<_>>() {
-        held if held.is_empty() => String::new(),
-        held => format!("; held by {}", held.join(", ")),
+    /// The totals with these names, in their order.
+    pub(crate) fn sharings<'a>(&'a self, totals: &'a [TotalId]) -> impl Iterator<Item = (&'a TotalId, Sharing<'a>)> {
+        let rules = &self.config.rules;
+        totals.iter().filter_map(|id| Some((id, rules.sharing(id)?)))
+    }
+
+    /// Of those the ones that a job shares, in the order of the file.
+    pub(crate) fn bounds_of<'a>(&'a self, job: JobId, account: &'a DeviceAccount) -> impl Iterator<Item = Bound> + 'a {
+        let sharings = self.sharings(self.totals_of(job));
+        let bounds = sharings.filter_map(|(id, sharing)| self.bound(id, &sharing, account));
+        bounds.filter(move |bound| bound.has(job))
+    }
+
+    /// The jobs that run and share a total.
+    pub(crate) fn running<'a>(&'a self, id: &'a TotalId) -> impl Iterator<Item = &'a Job> {
+        let jobs = self.jobs.sharers(id).filter_map(|job| self.jobs.get(&job));
+        jobs.filter(|job| job.state() == State::Running)
     }
 }

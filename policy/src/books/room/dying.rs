@@ -9,11 +9,11 @@
 
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
-use super::Policy;
-use super::attaching::held_by;
 use super::claims::Claims;
 use super::survey::{Absent, Gone, Survey};
-use super::undecided::PATIENCE_NS;
+use crate::books::Books;
+use crate::books::room::headroom::held_by;
+use crate::books::room::undecided::PATIENCE_NS;
 use crate::client::{Client, Presence};
 use crate::job::{Job, Reason, Unfreed};
 use crate::machine::{Machine, OnSlot};
@@ -24,7 +24,7 @@ pub const GIVEN_UP_NS: u64 = 10 * SECOND_NS;
 /// The holders of the most memory, so many, are looked at whether they have ended unnoticed.
 const LOOKED_AT: usize = 64;
 
-impl Policy {
+impl Books {
     /// Clients whose memory is expected to be free in a moment.
     pub(crate) fn soon_gone(&self, now_ns: u64) -> Gone {
         self.clients.dying_since(now_ns.saturating_sub(GIVEN_UP_NS))

@@ -6,11 +6,11 @@
 use partage_protocol::admin::{ErrorCode, ErrorView};
 use partage_protocol::size::{Amount, format_bytes, raised_limit};
 
-use super::Policy;
+use crate::books::Books;
 use crate::device::Device;
 use crate::request::RunSpec;
 
-impl Policy {
+impl Books {
     /// # Errors
     /// `Impossible`, when on every device that the request could get its limit is below what a context of this user was
     /// measured to cost there.

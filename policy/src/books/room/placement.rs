@@ -15,10 +15,10 @@ use partage_protocol::size::format_bytes;
 use partage_protocol::terms::format_part;
 use partage_protocol::units::DeviceUuid;
 
-use super::Policy;
 use super::claims::{Claims, Wish};
 use super::survey::{Site, Survey};
-use super::time_promises::sort_holders;
+use crate::books::Books;
+use crate::books::room::promises::sort_holders;
 use crate::device::{Device, DeviceState};
 use crate::event::DriverState;
 use crate::gpu_name::GpuName;
@@ -84,7 +84,7 @@ enum Obstacle {
     },
 }
 
-impl Policy {
+impl Books {
     /// Finds devices for a request, beside what those that asked earlier wait for.
     pub(crate) fn place<M: Machine>(
         &self,
@@ -428,7 +428,7 @@ fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
     (part.max(time), part.saturating_add(time), account.holds.len())
 }
 
-pub(super) fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
+pub(crate) fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
     spec.amounts(device.size(), &device.seen.uuid.to_string(), slots)
 }
 
