@@ -274,9 +274,7 @@ fn unmanaged_processes_are_killed_as_far_as_a_private_broker_may() {
             pid,
             start: u64::from(pid),
         };
-        host.commands
-            .iter()
-            .any(|command| *command == Action::KillProcess(process))
+        host.commands.contains(&Action::KillProcess(process))
     };
     assert!(!killed(&host, 77), "seen once");
     host.pass(CONFIRM_NS);

@@ -119,7 +119,7 @@ fn a_suspend_by_command_and_a_restart_are_kept_apart() {
 }
 
 fn came(host: &Host, job: JobId) -> bool {
-    host.commands.iter().any(|command| *command == Action::Come(job))
+    host.commands.contains(&Action::Come(job))
 }
 
 #[test]

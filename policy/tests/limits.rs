@@ -351,11 +351,7 @@ fn a_job_that_ended_is_advised_for_its_next_run_and_sets_nothing() {
     let once = "; denied once so far";
     let first =
         |action: &Action| matches!(action, Action::Publish { kind: "denied", text, .. } if text.ends_with(once));
-    assert!(
-        host.commands.iter().any(|command| first(command)),
-        "{:#?}",
-        host.commands
-    );
+    assert!(host.commands.iter().any(first), "{:#?}", host.commands);
     let denied = host.commands.iter().find_map(|command| match command {
         Action::Publish {
             kind: "denied",

@@ -150,7 +150,7 @@ fn what_nvml_shows_of_an_away_job_is_held_against_nobody() {
         host.measure();
     }
     let is_drift = |action: &Action| matches!(action, Action::KillProcess(_) | Action::Publish { kind: "drift", .. });
-    assert!(!host.commands.iter().any(|command| is_drift(command)));
+    assert!(!host.commands.iter().any(is_drift));
     assert_eq!(host.board.value(client, 0, OVERHEAD), 0);
 }
 

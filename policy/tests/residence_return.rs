@@ -56,7 +56,7 @@ fn coming(host: &Host) -> Vec<JobId> {
         Action::Come(job) => Some(*job),
         _ => None,
     };
-    host.commands.iter().filter_map(|command| come(command)).collect()
+    host.commands.iter().filter_map(come).collect()
 }
 
 fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
@@ -64,7 +64,7 @@ fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
         Action::Reply { ticket: other, reply } if *other == ticket => Some((**reply).clone()),
         _ => None,
     };
-    host.commands.iter().filter_map(|command| of_ticket(command)).collect()
+    host.commands.iter().filter_map(of_ticket).collect()
 }
 
 /// What the broker does with a job that may come back.

@@ -38,7 +38,7 @@ fn a_time_limit_ends_the_job_with_a_grace_and_says_why() {
     host.pass(SECOND_NS);
     assert_eq!(signals(&host), [Signal::Terminate]);
     let text = "j1 has run for 60s, its time limit: SIGTERM now, SIGKILL in 10s";
-    let said = |action: &dyn Fn(&Action) -> bool| host.commands.iter().any(|command| action(command));
+    let said = |action: &dyn Fn(&Action) -> bool| host.commands.iter().any(action);
     assert!(said(
         &|action| matches!(action, Action::Tell { text: told, .. } if told == text)
     ));
@@ -82,7 +82,7 @@ fn a_minute_before_its_end_the_user_is_told_once_and_of_a_short_limit_never() {
     let text = "j1 ends in 60s: its time limit of 10m is nearly over";
     assert_eq!(told(&host), [text]);
     let is_told = |action: &Action| matches!(action, Action::Tell { text: told, .. } if told == text);
-    assert!(host.commands.iter().any(|command| is_told(command)));
+    assert!(host.commands.iter().any(is_told));
     host.pass(30 * SECOND_NS);
     assert_eq!(told(&host).len(), 1);
 }

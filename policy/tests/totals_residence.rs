@@ -61,12 +61,12 @@ fn reason(host: &Host, ticket: Ticket) -> String {
         _ => None,
     };
     let mut all = host.commands.iter().rev();
-    all.find_map(|command| said(command)).expect("it waits")
+    all.find_map(said).expect("it waits")
 }
 
 fn comes(host: &Host, job: JobId) -> bool {
     let is_it = |action: &Action| matches!(action, Action::Come(other) if *other == job);
-    host.commands.iter().any(|command| is_it(command))
+    host.commands.iter().any(is_it)
 }
 
 fn why_not_back(host: &Host, job: JobId) -> Option<String> {

@@ -64,7 +64,7 @@ impl Host {
         if let Some(verdict) = self.say_measure(client, slot, MEASURE_AFTER) {
             return verdict;
         }
-        assert!(self.commands.iter().any(|command| *command == Action::Look(device)));
+        assert!(self.commands.contains(&Action::Look(device)));
         self.step(Event::Asking(device));
         let from = self.commands.len();
         self.answer_look(device);
