@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs built programs as a wheel: the same bytes from the same files, whoever packs them and when.
 
-usage: packaging/wheel.py --programs FOLDER [--out FOLDER] [--most BYTES] [--level 1-9]
+usage: packaging/wheel.py --programs FOLDER [--partage FILE] [--arch x86_64|aarch64] [--out FOLDER] [--most BYTES]
+                          [--level 1-9]
 FOLDER holds the programs and libraries side by side, as a build leaves them. Environment: SOURCE_DATE_EPOCH, else the
 time of the last commit, else 1980. Prints the wheel's path.
 """
@@ -59,16 +60,23 @@ Description-Content-Type: text/markdown
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=pathlib.Path, required=True, help="where the built files lie")
+    parser.add_argument("--partage", type=pathlib.Path, help="one that this machine can run, for what it says of itself")
+    parser.add_argument("--arch", default=platform.machine(), help="which machines the programs are for")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="where the wheel goes")
     parser.add_argument("--most", type=int, help="refuse a larger wheel")
     parser.add_argument("--level", type=int, default=9, help="how hard to compress: 1 to 9")
     arguments = parser.parse_args()
     version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M).group(1)
-    tag = f"py3-none-manylinux_{GLIBC}_{platform.machine()}"
+    tag = f"py3-none-manylinux_{GLIBC}_{arguments.arch}"
     wheel = arguments.out / f"partage-{version}-{tag}.whl"
     arguments.out.mkdir(parents=True, exist_ok=True)
     record = f"partage-{version}.dist-info/RECORD"
-    write(wheel, entries(arguments.programs, version, tag), record, arguments.level)
+    found = entries(arguments.programs, version, tag)
+    data = f"partage-{version}.data/data"
+    for path, content in pages(arguments.partage or arguments.programs / "partage").items():
+        found[f"{data}/{path}"] = (content, False)
+    found[f"partage-{version}.dist-info/licenses/THIRD-PARTY-NOTICES"] = (notices(arguments.arch), False)
+    write(wheel, found, record, arguments.level)
     size = wheel.stat().st_size
     if arguments.most is not None and size > arguments.most:
         sys.exit(f"{wheel} has {size:,} bytes, more than {arguments.most:,}")
@@ -76,7 +84,7 @@ def main():
 
 
 def entries(programs, version, tag):
-    """Path in the wheel: content, and whether it is a program."""
+    """Path in the wheel: content, and whether it is a program. Without what the command line says about itself."""
     data, info = f"partage-{version}.data", f"partage-{version}.dist-info"
     found = {}
     for file in sorted((PYTHON / "partage").glob("*")):
@@ -87,17 +95,19 @@ def entries(programs, version, tag):
     for name in LIBRARIES:
         found[f"{data}/data/lib/partage/{name}"] = ((programs / name).read_bytes(), False)
     found[f"{data}/data/lib/partage/{CLIENT}"] = ((programs / CLIENT).read_bytes(), True)
-    for path, content in pages(programs / "partage").items():
-        found[f"{data}/data/{path}"] = (content, False)
     description = (ROOT / "README.md").read_text()
     found[f"{info}/METADATA"] = (METADATA.format(version=version, description=description).encode(), False)
     wheel = f"Wheel-Version: 1.0\nGenerator: partage\nRoot-Is-Purelib: false\nTag: {tag}\n"
     found[f"{info}/WHEEL"] = (wheel.encode(), False)
     found[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), False)
-    asked = [sys.executable, ROOT / "packaging" / "third_party.py", "notices"]
-    notices = subprocess.run(asked, check=True, capture_output=True).stdout
-    found[f"{info}/licenses/THIRD-PARTY-NOTICES"] = (notices, False)
     return found
+
+
+def notices(arch):
+    """The licences of what is linked into the programs."""
+    target = f"{arch}-unknown-linux-gnu"
+    asked = [sys.executable, ROOT / "packaging" / "third_party.py", "--target", target, "notices"]
+    return subprocess.run(asked, check=True, capture_output=True).stdout
 
 
 def pages(partage):
