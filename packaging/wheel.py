@@ -60,7 +60,7 @@ Description-Content-Type: text/markdown
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=pathlib.Path, required=True, help="where the built files lie")
-    parser.add_argument("--partage", type=pathlib.Path, help="one that this machine can run, for what it says of itself")
+    parser.add_argument("--partage", type=pathlib.Path, help="one that runs here, for what it says of itself")
     parser.add_argument("--arch", default=platform.machine(), help="which machines the programs are for")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="where the wheel goes")
     parser.add_argument("--most", type=int, help="refuse a larger wheel")
