@@ -21,6 +21,8 @@ const STATE_NS: u64 = 10 * SECOND_NS;
 impl StateDriver {
     /// A command about where jobs' memory is.
     pub(in crate::driver) fn residence_request(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Now) {
+        // As for a `run`: a script that ends one job and moves another asks before the loop hears of the end.
+        self.find_all_ended(now);
         match request {
             Request::Suspend {
                 target,
