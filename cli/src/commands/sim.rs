@@ -6,8 +6,8 @@
 //! machine that is being removed. A machine whose `partage sim` were all killed is found by its free lock and made
 //! anew.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -90,6 +90,9 @@ impl Visit {
             Ok(lock) => {
                 clear(&dir)?;
                 make(&dir, arguments, memory, driver, nvml)?;
+                if arguments.shared {
+                    let_others_pass(root)?;
+                }
                 lock.unlock().map_err(|(_, errno)| lock_failure(&lock_path, errno))?
             }
             Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
@@ -162,6 +165,16 @@ fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &
     made.map_err(|error| {
         let _ = fs::remove_dir_all(dir);
         Failure::new(Kind::Failed, format!("cannot make the simulated machine: {error}"))
+    })
+}
+
+/// Other users reach a shared machine through the folder of all machines; those that are not shared stay shut.
+fn let_others_pass(root: &Path) -> Outcome<()> {
+    fs::set_permissions(root, Permissions::from_mode(0o711)).map_err(|error| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot open up {}: {}", root.display(), reason(&error)),
+        )
     })
 }
 

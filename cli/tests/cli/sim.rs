@@ -2,7 +2,7 @@
 //! `partage sim`: the machine's life, what COMMAND sees, its code and signals.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -91,6 +91,28 @@ fn a_second_sim_joins_and_the_last_one_removes() {
     drop(first.stdin.take());
     assert!(first.wait().expect("ends").success());
     assert!(!file.exists());
+}
+
+#[test]
+fn other_users_reach_a_shared_machine_and_no_other() {
+    let (bench, shared, own) = (Bench::new(), machine(), machine());
+    let mode = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().expect("it is there").permissions().mode() & 0o7777
+    };
+    let mut alone = occupy(&bench, &own);
+    let show = [
+        "--shared",
+        "--",
+        "sh",
+        "-c",
+        "stat -c %a $PARTAGE_SIM_DIR/.. $PARTAGE_SIM_DIR",
+    ];
+    let (code, out, err) = result(sim(&bench, &shared, &show));
+    assert_eq!((code, out.as_str()), (0, "711\n777\n"), "{err}");
+    assert_eq!(mode(&folder(&own)), 0o700);
+    drop(alone.stdin.take());
+    assert!(alone.wait().expect("ends").success());
 }
 
 #[test]
