@@ -69,7 +69,9 @@ fn an_installation_below_a_folder_comes_and_goes() {
     assert_eq!(code, 0, "{document}");
     schema::judge("uninstall", &document);
     assert_eq!(files(&stage), [configuration]);
-    assert!(!stage.join("usr/local/lib/partage").exists());
+    for made in ["usr", "etc/systemd"] {
+        assert!(!stage.join(made).exists(), "{made} was made for the installation alone");
+    }
     let (code, out, _) = result(bench.partage(&["uninstall", "--root", &below]));
     assert!(code == 0 && out.starts_with("nothing to remove"), "{out}");
 }

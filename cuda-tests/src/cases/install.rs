@@ -194,11 +194,7 @@ fn assert_left_is_the_configuration(host: &Host<'_>, before: &str) {
     let (before, after) = (names(before), names(&host.state()));
     // The host's own commands for groups keep what the file was before.
     let is_groups = |path: &&String| path.starts_with("/etc/group") || path.starts_with("/etc/gshadow");
-    // A folder of programs is there to stay once it is made, as after any other `make install`.
-    let is_folder = |path: &&String| matches!(path.as_str(), "/usr/local/bin" | "/usr/local/lib" | "/usr/local/share");
-    let new = after
-        .iter()
-        .filter(|path| !before.contains(path) && !is_groups(path) && !is_folder(path));
+    let new = after.iter().filter(|path| !before.contains(path) && !is_groups(path));
     let new: Vec<&String> = new.collect();
     assert_eq!(new, ["/etc/partage", "/etc/partage/partage.toml"]);
     assert!(before.iter().all(|path| after.contains(path)), "nothing else is gone");

@@ -63,6 +63,14 @@ impl Changes {
         !self.done.is_empty()
     }
 
+    /// The folders that were made.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.done.iter().filter_map(|undo| match undo {
+            Undo::Folder(path) => Some(path.as_path()),
+            _ => None,
+        })
+    }
+
     /// Makes a folder with all above it.
     ///
     /// # Errors
@@ -100,7 +108,8 @@ impl Changes {
         }
         let beside = with_end(to, ".new");
         let written = write(file, &beside).and_then(|()| {
-            let before = with_end(to, ".before");
+            // Not the name under which somebody else's stays: such a one may be there from an earlier installation.
+            let before = with_end(to, ".replaced");
             if is_there {
                 let _ = fs::remove_file(&before);
                 fs::hard_link(to, &before).or_else(|_| fs::copy(to, &before).map(drop))?;
@@ -110,7 +119,7 @@ impl Changes {
         });
         let before = written.map_err(|error| {
             let _ = fs::remove_file(&beside);
-            let _ = fs::remove_file(with_end(to, ".before"));
+            let _ = fs::remove_file(with_end(to, ".replaced"));
             cannot("write", to, &error)
         })?;
         let path = to.to_owned();
@@ -151,7 +160,11 @@ impl Changes {
                 continue;
             };
             if foreign.contains(path) {
-                let thing = before.display().to_string();
+                let kept = with_end(path, ".before");
+                let thing = match fs::rename(before, &kept) {
+                    Ok(()) => kept.display().to_string(),
+                    Err(_) => before.display().to_string(),
+                };
                 self.lines.push(Line { word: "kept", thing });
             } else {
                 let _ = fs::remove_file(before);
@@ -361,7 +374,17 @@ mod tests {
         let mut over = Changes::default();
         assert!(over.file(&text("three"), &to).expect("replaced"));
         over.keep(std::slice::from_ref(&to));
-        assert_eq!(fs::read_to_string(dir.join("file.before")).expect("kept"), "two");
+        let kept = || fs::read_to_string(dir.join("file.before")).expect("kept");
+        assert_eq!(kept(), "two");
+        // For good: neither a later version nor a failure takes it.
+        let mut later = Changes::default();
+        assert!(later.file(&text("four"), &to).expect("replaced"));
+        later.keep(&[]);
+        assert_eq!(kept(), "two");
+        let mut failing = Changes::default();
+        assert!(failing.file(&text("five"), &to).expect("replaced"));
+        assert!(failing.undo().is_empty());
+        assert_eq!((kept(), all(&dir).len()), ("two".to_owned(), 3), "{:?}", all(&dir));
         fs::remove_dir_all(dir).expect("clean up");
     }
 }

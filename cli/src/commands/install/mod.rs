@@ -34,6 +34,8 @@ use tree::{Content, Placed, Tree};
 
 /// The record's line for a group that was made.
 const GROUP_MADE: &str = "group";
+/// How the record's line for a folder begins that was made on the way to a file.
+const FOLDER_MADE: &str = "folder ";
 
 /// `partage install`.
 pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
@@ -86,6 +88,8 @@ fn put(tree: &Tree, program: &Path, has_started: bool, changes: &mut Changes) ->
         is_new |= changes.file(file, &tree.at(&file.path))?;
         record.insert(file.path.display().to_string());
     }
+    let made = changes.folders().filter_map(|folder| tree.path_of(folder));
+    record.extend(made.map(|folder| format!("{FOLDER_MADE}{}", folder.display())));
     let record = Placed {
         path: tree.record(),
         content: Content::Text(record.into_iter().map(|line| line + "\n").collect()),
@@ -305,7 +309,7 @@ fn living_jobs(place: &Place) -> Option<String> {
     })
 }
 
-/// The files of the record and the folders that are empty then.
+/// The files of the record and the folders that it made or has for itself, which are empty then.
 fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &mut Vec<String>) {
     let files = record.iter().filter(|line| line.starts_with('/')).map(PathBuf::from);
     let (own, others): (Vec<_>, Vec<_>) = files.partition(|path| tree.is_own(path));
@@ -327,6 +331,17 @@ fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &
             Ok(()) => changes.say("removed", folder.display().to_string()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => left.push(cannot("remove", &folder, &error).message),
+        }
+    }
+    // Without a word, as they were made; the lower first. What others put there keeps them.
+    let made = record.iter().rev().filter_map(|line| line.strip_prefix(FOLDER_MADE));
+    for folder in made.map(Path::new).filter(|folder| tree.is_on_the_way(folder)) {
+        use ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound};
+        match fs::remove_dir(tree.at(folder)) {
+            Err(error) if !matches!(error.kind(), NotFound | DirectoryNotEmpty | NotADirectory) => {
+                left.push(cannot("remove", &tree.at(folder), &error).message);
+            }
+            _ => {}
         }
     }
 }

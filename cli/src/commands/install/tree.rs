@@ -98,6 +98,12 @@ impl Tree {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// What `at` gave this place for; none for the root.
+    pub fn path_of(&self, place: &Path) -> Option<PathBuf> {
+        let path = place.strip_prefix(&self.root).ok()?;
+        path.file_name().is_some().then(|| Path::new("/").join(path))
+    }
+
     /// One of the installed programs.
     pub fn program(&self, name: &str) -> PathBuf {
         self.prefix.join("bin").join(name)
@@ -186,15 +192,23 @@ impl Tree {
     /// May an installation have put this file here? A record can be anybody's by the time it is read: one below a
     /// folder that others write, or one that was edited.
     pub fn is_own(&self, path: &Path) -> bool {
-        let is_plain = path
-            .components()
-            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         let is_program = ["partage", installed::BROKER]
             .iter()
             .any(|name| path == self.program(name));
         let folders = self.own_folders();
         let is_below = folders.iter().any(|folder| path.starts_with(folder) && path != folder);
-        is_plain && (is_program || is_below || self.units().iter().any(|unit| path == unit)) && self.stays_below(path)
+        is_plain(path)
+            && (is_program || is_below || self.units().iter().any(|unit| path == unit))
+            && self.stays_below(path)
+    }
+
+    /// May an installation have made this folder on the way to its files?
+    pub fn is_on_the_way(&self, folder: &Path) -> bool {
+        let mut places = self.own_folders();
+        places.push(self.program(installed::BROKER));
+        places.extend(self.units());
+        let is_above = places.iter().any(|place| place.starts_with(folder) && place != folder);
+        is_plain(folder) && is_above && self.stays_below(folder)
     }
 
     /// Does no link on the way lead out of the root?
@@ -213,6 +227,11 @@ impl Tree {
     pub fn units(&self) -> [PathBuf; 3] {
         UNITS.map(|(name, _)| unit(name))
     }
+}
+
+fn is_plain(path: &Path) -> bool {
+    path.components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
 fn unit(name: &str) -> PathBuf {
