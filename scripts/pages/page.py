@@ -10,6 +10,9 @@ Directives, in comments:  <!-- pages: run COMMAND -->      typed before the next
                                                            /run, a /usr/local and processes of its own
                           <!-- pages: refuses TOML -->     `partage config check` refuses this (one line of TOML);
                                                            stands above the line of the page that says so
+                          <!-- pages: fresh BASE WHAT -->  from here to the next such line packaging/fresh/check types
+                                                           the blocks, in a fresh root (`bare` or `python`), as alice
+A line `...` of an output stands for any lines.
 What a reader needs is shown: `run` may neither export nor change the folder. A heading has text below it.
 A toml block is a configuration, and `partage config check` takes it.
 A block that is not run names its kind (text, toml, json, c ...) or its recipe; a nameless block is a complaint.
@@ -23,7 +26,7 @@ FOR_READERS = re.compile(r"\s*(export|unset|cd|alias|source|\.) ")
 SAYS_NOT_BUILT = re.compile(r"\b(not built|not yet built|not implemented)\b", re.I)
 HEADING = re.compile(r"^(#+) ")
 FENCE = re.compile(r"^```(.*)$")
-DIRECTIVE = re.compile(r"^<!-- pages: (run|until|varies|sim|root|refuses) (.*) -->$")
+DIRECTIVE = re.compile(r"^<!-- pages: (run|until|varies|sim|root|refuses|fresh) (.*) -->$")
 # Kinds that hold no command, and the recipes' own fences (scripts/recipes/try runs those).
 NO_COMMANDS = {"text", "toml", "json", "ini", "c", "rust"}
 RECIPE_KINDS = {"sh", "python", "crontab"}
@@ -75,6 +78,26 @@ def read(lines, complain):
                 complain(number, f"hidden, and a reader needs it: {directive.group(2)}")
             acts.append(Act(directive.group(1), number, directive.group(2)))
     return acts
+
+
+def sections(acts):
+    """The acts before the first `fresh`, then (that act, those after it) for each one."""
+    here, fresh = [], []
+    for act in acts:
+        if act.kind == "fresh":
+            fresh.append((act, []))
+        else:
+            (fresh[-1][1] if fresh else here).append(act)
+    return here, fresh
+
+
+def is_shown(shown, seen):
+    """Is what was seen what a page shows? There a line `...` stands for any lines."""
+    if not shown:
+        return not seen
+    if shown[0] == "...":
+        return any(is_shown(shown[1:], seen[start:]) for start in range(len(seen) + 1))
+    return shown[:1] == seen[:1] and is_shown(shown[1:], seen[1:])
 
 
 def configurations(lines):

@@ -32,20 +32,15 @@ exec "$@"
 OWN_NAMESPACES = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-class Terminal:
+class Shell:
     """`run` types one command and answers what the terminal showed until the next prompt, line by line."""
 
-    def __init__(self, binaries, machine, arguments, folder, environment, colour=False, own_host=False):
-        self.machine = machine
-        partage = os.path.join(binaries, "partage")
-        command = [partage, "sim", *arguments, "--machine", machine, "--", "bash", "--norc", "--noprofile"]
-        if own_host:
-            command = ["unshare", *OWN_NAMESPACES, "sh", "-c", OWN_HOST, str(folder), *command]
+    def __init__(self, command, folder, environment):
         child = pexpect.spawn(
             command[0],
             command[1:],
-            cwd=folder / "home",
-            env=environment | ({} if colour else {"NO_COLOR": "1"}),
+            cwd=folder,
+            env=environment,
             encoding="utf-8",
             echo=False,
             dimensions=(50, COLUMNS),
@@ -74,13 +69,31 @@ class Terminal:
             time.sleep(0.1)
         return False
 
-    def close(self):
-        """Ends every job of the machine, its broker and the shell."""
+    def leave(self):
+        """Ends the shell."""
         try:
-            self.run("partage stop @$USER --grace 1s >/dev/null 2>&1; kill $(jobs -p) 2>/dev/null")
-            self.run("partage broker stop >/dev/null 2>&1")
             self.shell.sendline("exit")
             self.shell.expect(pexpect.EOF, timeout=10)
         except pexpect.ExceptionPexpect:
             pass
         self.shell.close(force=True)
+
+
+class Terminal(Shell):
+    """A shell on a simulated machine of its own."""
+
+    def __init__(self, binaries, machine, arguments, folder, environment, colour=False, own_host=False):
+        partage = os.path.join(binaries, "partage")
+        command = [partage, "sim", *arguments, "--machine", machine, "--", "bash", "--norc", "--noprofile"]
+        if own_host:
+            command = ["unshare", *OWN_NAMESPACES, "sh", "-c", OWN_HOST, str(folder), *command]
+        super().__init__(command, folder / "home", environment | ({} if colour else {"NO_COLOR": "1"}))
+
+    def close(self):
+        """Ends every job of the machine, its broker and the shell."""
+        try:
+            self.run("partage stop @$USER --grace 1s >/dev/null 2>&1; kill $(jobs -p) 2>/dev/null")
+            self.run("partage broker stop >/dev/null 2>&1")
+        except pexpect.ExceptionPexpect:
+            pass
+        self.leave()
