@@ -25,6 +25,10 @@ class Host(Trial):
         for user in ("root", "bob"):
             self.limits("partage", user)
 
+    def describes_containers(self):
+        said = self.room.run("partage", "cdi", "generate", **HOST)
+        assert "/etc/cdi/partage.json" in said, said
+
     def is_as_before(self):
         assert not self.room.processes(), f"left running: {self.room.processes()}"
         after = self.room.state()
@@ -44,6 +48,7 @@ class Package(Host):
         yield self.shows_the_demo
         yield self.serves_the_host
         yield self.limits_jobs_of_root_and_of_users
+        yield self.describes_containers
         yield self.is_upgraded_and_downgraded_under_a_job
         yield self.is_removed_under_a_job
         yield self.goes_without_a_trace
@@ -102,6 +107,7 @@ class Archive(Host):
         yield self.installs
         yield self.shows_the_demo
         yield self.limits_jobs_of_root_and_of_users
+        yield self.describes_containers
         yield self.is_upgraded_and_downgraded_under_a_job
         yield self.goes_under_a_job_without_a_trace
 

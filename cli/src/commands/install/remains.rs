@@ -33,6 +33,7 @@ pub fn remove_of_containers(changes: &mut Changes, left: &mut Vec<String>, notes
 
 fn of_descriptions(folder: &Path, changes: &mut Changes, left: &mut Vec<String>, notes: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut is_found = false;
     for path in entries.flatten().map(|entry| entry.path()) {
         let Some(description) = fs::read(&path)
             .ok()
@@ -41,6 +42,7 @@ fn of_descriptions(folder: &Path, changes: &mut Changes, left: &mut Vec<String>,
         else {
             continue;
         };
+        is_found = true;
         remove_file(&path, changes, left);
         let elsewhere = libraries_of(&description);
         let elsewhere = elsewhere.filter(|file| !file.starts_with(LIBRARIES) && file.exists());
@@ -51,6 +53,10 @@ fn of_descriptions(folder: &Path, changes: &mut Changes, left: &mut Vec<String>,
                 Vec::from_iter(elsewhere).join(", ")
             ));
         }
+    }
+    if is_found {
+        // `cdi generate` makes it where it is not there. Engines take none for an empty one.
+        let _ = fs::remove_dir(folder);
     }
 }
 
@@ -151,6 +157,13 @@ mod tests {
         assert!(folder.join("n.json").exists() && folder.join("broken.json").exists());
         assert!(left.is_empty(), "{left:?}");
         assert!(notes.len() == 1 && notes[0].contains("libpartage-0.1.0"), "{notes:?}");
+        let alone = folder.join("alone");
+        fs::create_dir(&alone).expect("writable");
+        of_descriptions(&alone, &mut changes, &mut left, &mut notes);
+        assert!(alone.exists(), "an empty folder is not ours");
+        fs::write(alone.join("p.json"), ours.to_string()).expect("writable");
+        of_descriptions(&alone, &mut changes, &mut left, &mut notes);
+        assert!(!alone.exists() && left.is_empty(), "{left:?}");
         fs::remove_dir_all(folder).expect("ours");
     }
 
