@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One build script for all packages (each says `build = "../build.rs"`): the version string with the commit,
-//! and the link arguments of the three shared objects.
+//! and the link arguments of the three shared objects. Refuses processors that nothing here was written for.
 
 use std::process::Command;
 
 fn main() {
+    refuse_other_processors();
     // Cargo runs this script with the package's folder as its working folder.
     let commit = Command::new("git")
         .args(["rev-parse", "--short=12", "HEAD"])
@@ -65,5 +66,17 @@ fn main() {
 fn link(arguments: &[&str]) {
     for argument in arguments {
         println!("cargo::rustc-link-arg-cdylib={argument}");
+    }
+}
+
+/// What the library does in assembly exists for two processors, and what processes share is little-endian.
+fn refuse_other_processors() {
+    let asked = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    let (processor, endian, width) = (asked("ARCH"), asked("ENDIAN"), asked("POINTER_WIDTH"));
+    if !matches!(processor.as_str(), "x86_64" | "aarch64") || endian != "little" || width != "64" {
+        println!(
+            "cargo::error=Partage is not written for {processor} ({width} bits, {endian}-endian): \
+             build for x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu"
+        );
     }
 }

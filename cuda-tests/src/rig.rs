@@ -425,7 +425,8 @@ impl Rig {
                 let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
                 let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-                let is_broker = words.first().is_some_and(|word| word.ends_with("partaged"))
+                // Behind the emulator's own name, where one runs it.
+                let is_broker = words.iter().take(2).any(|word| word.ends_with("partaged"))
                     && words.iter().any(|word| *word == wanted)
                     && !words.iter().any(|word| word == "--nvml-helper");
                 is_broker.then_some(pid)

@@ -83,11 +83,16 @@ macro_rules! long_bodies {
 
 macro_rules! long_body {
     (gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[cold]
-        #[inline(never)]
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            gated!(&REAL, $work, |_| gate::CheckFirst::Nothing, $symbol($($arg),*))
+        pub mod $symbol {
+            use super::*;
+
+            #[cold]
+            #[inline(never)]
+            pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+                gated!(&REAL, $work, |_| gate::CheckFirst::Nothing, $symbol($($arg),*))
+            }
         }
+        longer! { $symbol($($arg: $type),*) }
     };
     ($($rest:tt)*) => {};
 }

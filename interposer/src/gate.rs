@@ -34,7 +34,7 @@ mod thread_tag;
 mod waiting;
 pub mod work;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
 pub use fast_path::passed;
 pub use fast_path::{around, begin, end, is_per_thread, pass};
 pub use process::{join_again, set_starter};

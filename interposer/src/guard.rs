@@ -57,9 +57,15 @@ const NOTE: usize = offset_of!(Thread, note);
 
 /// A short hook says that it stands so far below its entry, as deep as any other hook's frame: whatever hook its caller
 /// calls after a jump out of it must not look as if it were called from inside. (The deepest has 120 bytes.)
+#[cfg(target_arch = "x86_64")]
 const DEEPEST: usize = 192;
+/// The same where each hook begins with [`at_entry`], a short one that is not passed by too: the least that a frame has
+/// which calls the driver. A call to here pushes nothing.
+#[cfg(target_arch = "aarch64")]
+const DEEPEST: usize = 16;
 
 /// A short hook has pushed at most one register more than any other hook pushes before it notes where it stands.
+#[cfg(target_arch = "x86_64")]
 const PUSHED: i64 = 8;
 
 /// A hook begins, at the stack pointer that its caller left: whatever hook said that it is the outermost is not if it
@@ -82,11 +88,30 @@ pub unsafe extern "C" fn at_entry() {
     )
 }
 
-/// A hook begins: whatever hook said that it is the outermost is not if it does not stand above this one.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub fn at_entry() {
-    mine().set_outside_if_here();
+/// A hook begins, at the stack pointer that its caller left: whatever hook said that it is the outermost is not if it
+/// stands below that. Where it stands just there, the driver has jumped to us out of a function of its own. Goes on at
+/// the address in `x16`, and leaves arguments alone.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn at_entry() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "adrp x9, :gottprel:partage_thread",
+        "ldr x9, [x9, :gottprel_lo12:partage_thread]",
+        "mrs x10, tpidr_el0",
+        "add x9, x9, x10",
+        "ldr x10, [x9, {now}]",
+        "mov x11, sp",
+        "cmp x10, x11",
+        "b.ge 2f",
+        "ldr x10, [x9, {time}]",
+        "str x10, [x9, {now}]",
+        "2:",
+        "br x16",
+        ".cfi_endproc",
+        now = const NOW,
+        time = const TIME,
+    )
 }
 
 /// This thread's words, by what the processor needs to reach them.
@@ -113,6 +138,7 @@ impl Mine {
     }
 
     /// Whatever hook said that it is the outermost is not if it does not stand above the caller of this one.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn set_outside_if_here(self) {
         if place::load_above_stack_pointer::<NOW, PUSHED>(self.0) <= 0 {
@@ -133,7 +159,7 @@ impl Mine {
     }
 
     /// What [`set_slot`](Self::set_slot) left for the rest of a hook.
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub fn slot(self) -> usize {
         place::load::<SLOT>(self.0) as usize
@@ -295,12 +321,6 @@ mod place {
     #[inline(always)]
     pub fn add<const AT: usize>(place: Place, number: u64) -> u64 {
         load::<AT>(place).wrapping_add(number)
-    }
-
-    /// How far a word is above what is `ABOVE` the stack pointer, as signed numbers.
-    #[inline(always)]
-    pub fn load_above_stack_pointer<const AT: usize, const ABOVE: i64>(place: Place) -> i64 {
-        (load::<AT>(place) as i64).wrapping_sub(super::stack_pointer() as i64 + ABOVE)
     }
 
     #[inline(always)]

@@ -65,6 +65,9 @@ macro_rules! answer_or_jump {
     ($pick:path) => {
         core::arch::naked_asm!(
             "hint #34", // bti c, where the machine knows it
+            "adr x16, 3f",
+            "b {entry}",
+            "3:",
             "stp x0, x1, [sp, #-32]!",
             "str x30, [sp, #16]",
             "mov x2, x30",
@@ -79,6 +82,7 @@ macro_rules! answer_or_jump {
             "2:",
             "mov x0, x9",
             "ret",
+            entry = sym $crate::guard::at_entry,
             pick = sym $pick,
         )
     };

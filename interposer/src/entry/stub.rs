@@ -81,32 +81,60 @@ macro_rules! jump {
     };
 }
 
-/// The export of a row whose body both sets share.
-#[cfg(not(target_arch = "x86_64"))]
+/// The export of a row whose body both sets share: a body of its own adds the library.
+#[cfg(target_arch = "aarch64")]
 macro_rules! stub {
-    ([$($attribute:tt)*] $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            guard::at_entry();
-            // SAFETY: the program's arguments.
-            unsafe { super::shared::$symbol($($arg,)* &$real) }
+    ($attributes:tt $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        pub mod $symbol {
+            use super::*;
+
+            pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+                // SAFETY: the program's arguments.
+                unsafe { super::super::shared::$symbol($($arg,)* &$real) }
+            }
         }
+        jump! { $attributes $symbol($($arg: $type),*) -> CuResult, "", $symbol::body, }
     };
 }
 
-/// A function that says that a hook begins and calls its body.
-#[cfg(not(target_arch = "x86_64"))]
+/// A function that says that a hook begins and jumps to its body, with the arguments where they are.
+#[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     (
         [$($attribute:tt)*] $symbol:ident($($arg:ident: $type:ty),*) -> $answer:ty,
         $first:expr, $body:path, $($operand:tt)*
     ) => {
         $($attribute)*
+        #[unsafe(naked)]
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> $answer {
-            guard::at_entry();
-            // SAFETY: the program's arguments.
-            unsafe { $body($($arg),*) }
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                $first,
+                "adrp x16, {body}",
+                "add x16, x16, :lo12:{body}",
+                "b {entry}",
+                ".cfi_endproc",
+                body = sym $body,
+                entry = sym guard::at_entry,
+                $($operand)*
+            )
         }
+    };
+}
+
+/// The way to a launch's longer body: straight there, after [`gate::pass`] has compared the stack pointer.
+#[cfg(target_arch = "x86_64")]
+macro_rules! longer {
+    ($symbol:ident($($arg:ident: $type:ty),*)) => {
+        pub use $symbol::body as $symbol;
+    };
+}
+
+/// The way to a launch's longer body, by a comparison of the stack pointer.
+#[cfg(target_arch = "aarch64")]
+macro_rules! longer {
+    ($symbol:ident($($arg:ident: $type:ty),*)) => {
+        jump! { [] $symbol($($arg: $type),*) -> CuResult, "", $symbol::body, }
     };
 }
 
@@ -154,7 +182,7 @@ macro_rules! forwards {
 }
 
 /// Calls the driver with the arguments it was called with.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
 macro_rules! forwards {
     ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
         pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
