@@ -16,6 +16,7 @@ PROGRAMS = ("partage", "partaged", "partage-demo-client")
 # Another version has other bytes, too: what is behind the end of a program changes nothing in it.
 REPLACED = re.compile(r".*/(partage|partaged|libpartage\.so)")
 NEWER, OLDER = "0.2.0", "0.0.9"
+DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def said_by(*words, **options):
@@ -47,9 +48,10 @@ class Packages:
 
     def __init__(self, dist, folder):
         self.dist, self.folder, self.lock = dist, folder, threading.Lock()
-        self.wheel = only(dist, "partage-*.whl")
-        self.deb = only(dist, "partage_*.deb")
-        self.archive = only(dist, f"partage-*-{os.uname().machine}.tar.gz")
+        machine = os.uname().machine
+        self.wheel = only(dist, f"partage-*_{machine}.whl")
+        self.deb = only(dist, f"partage_*_{DEBIAN[machine]}.deb")
+        self.archive = only(dist, f"partage-*-{machine}.tar.gz")
         said_by("tar", "-C", folder, "-xf", self.archive)
         self.programs = folder / self.archive.name.removesuffix(".tar.gz")
         self.version = self.wheel.name.split("-")[1]

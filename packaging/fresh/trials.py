@@ -63,6 +63,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, help="the build, unless one is named")
     parser.add_argument("--dist", type=pathlib.Path, help="the files that are tried")
     parser.add_argument("--only", action="append", help="package, wheel, archive, disk or page")
+    parser.add_argument("--bases", action="store_true", help="only make what trials begin with")
     parser.add_argument("--write", action="store_true", help="put what is printed on the page")
     parser.add_argument("folder", nargs="?", type=pathlib.Path, help="a build")
     asked = parser.parse_args()
@@ -74,6 +75,8 @@ def main():
         print("checks: 0 passed 0 failed 1 ignored")
         return 0
     print(f"the roots to begin with: {time.monotonic() - start:.1f} s", flush=True)
+    if asked.bases:
+        return 0
     at, folder = bases.cache / "room", pathlib.Path(tempfile.mkdtemp(prefix="partage-fresh-"))
     try:
         start = time.monotonic()
