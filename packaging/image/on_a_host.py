@@ -244,10 +244,13 @@ class OnAHost:
         file, pod = pathlib.Path("/tmp/pod.yaml"), "partaged-pod-0-partaged"
         file.write_text(manifest)
         run(*self.line("mkdir"))
-        run(*self.podman("play", "kube", file))
+        said = run(*self.podman("play", "kube", file))
         probe = re.search(r"exec: {command: \[(.*?)\]}", manifest).group(1).split(", ")
         eventually("its probe succeeds", lambda: tell(*self.podman("exec", pod, *probe))[0] == 0)
         run(*self.podman("play", "kube", "--down", file))
+        # podman 4.3 leaves a pod's control groups.
+        for group in pathlib.Path("/sys/fs/cgroup").glob(f"*/libpod_parent/{said.split()[1]}"):
+            group.rmdir()
 
     checks = (is_built, refuses_half_a_host, serves, limits_a_program_of_the_host, limits_another_container,
               suspends_a_job_of_another_user, is_replaced_under_jobs, leaves_the_host_as_it_was,
