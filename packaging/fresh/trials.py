@@ -62,7 +62,8 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, required=True, help="where the bases are kept")
     parser.add_argument("--build", type=pathlib.Path, help="the build, unless one is named")
     parser.add_argument("--dist", type=pathlib.Path, help="the files that are tried")
-    parser.add_argument("--only", action="append", help="package, wheel, archive, disk or page")
+    names = ["package", "wheel", "archive", "disk", "page"]
+    parser.add_argument("--only", action="append", choices=names, help="this trial alone; may be repeated")
     parser.add_argument("--bases", action="store_true", help="only make what trials begin with")
     parser.add_argument("--write", action="store_true", help="put what is printed on the page")
     parser.add_argument("folder", nargs="?", type=pathlib.Path, help="a build")

@@ -10,7 +10,7 @@
 //! 4. Jobs, clients, devices and the queue agree about one another: each client is in the books of one job that holds
 //!    memory, each waiting job is in the queue once, and no record outlives its job, client or device.
 //!
-//! [`Policy::check`] asks each job, each client and each of its words once; the broker does so once a second.
+//! [`Books::check`] asks each job, each client and each of its words once; the broker does so once a second.
 
 use std::collections::BTreeSet;
 use std::fmt;

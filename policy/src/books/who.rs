@@ -166,7 +166,7 @@ impl Books {
     /// The client that is meant by a pid, and its job, which the caller may change.
     ///
     /// # Errors
-    /// `NoTarget` where no such process has attached, and as [`Policy::resolve`].
+    /// `NoTarget` where no such process has attached, and as [`Books::resolve`].
     pub(crate) fn client_of_pid(&self, pid: &str, caller: &Caller) -> Result<(JobId, Process), ErrorView> {
         let nobody = || {
             let hint = "partage ps lists them; a process attaches when it first uses a GPU";

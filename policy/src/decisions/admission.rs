@@ -3,8 +3,8 @@
 //!
 //! The order is that in which they came, or a fair one (`fairness.rs`). What is short is given in that order: a waiting
 //! request reserves its amounts on every device that it
-//! could use, and later ones get what is left beside that (`claims.rs`). So small requests do not starve a large one,
-//! and a request for an idle device, or for nothing that is short, does not wait behind another.
+//! could use, and later ones get what is left beside that (`books/room/claims.rs`). So small requests do not starve a
+//! large one, and a request for an idle device, or for nothing that is short, does not wait behind another.
 //!
 //! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place; a late child of it
 //! still has the limit in its environment.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How burstable jobs (limit above what is kept for them) share the room of a device (`device/account.rs`), and those
-//! that share a total what that leaves them (`totals.rs`).
+//! that share a total what that leaves them (`books/room/totals.rs`).
 
 use crate::job::Job;
 use partage_protocol::units::{DeviceUuid, JobId};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One event in, commands out: gives the event to the file that decides.
+//! One event in, actions out: gives the event to the file that decides.
 
 use super::Policy;
 use crate::action::Action;

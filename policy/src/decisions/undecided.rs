@@ -4,8 +4,8 @@
 //! A *no* would be an out-of-memory error that a program may not survive. It is not said at once in two cases.
 //! - Clients of the broker before are awaited: one that has not come back counts with its whole grant, most of which it
 //!   may not use.
-//! - Processes end: what they hold counts until the driver has freed it (`dying.rs`). Whether a process has ended that
-//!   nobody noticed yet is looked at first: the asker may have waited for that very end.
+//! - Processes end: what they hold counts until the driver has freed it (`books/room/dying.rs`). Whether a process has
+//!   ended that nobody noticed yet is looked at first: the asker may have waited for that very end.
 //!
 //! The question is asked again when that changes, and after [`PATIENCE_NS`] in any case: a library waits 3 s for an
 //! answer, and then takes the broker for silent. Others do not wait behind it. A request that has no room either way is

@@ -19,7 +19,7 @@ pub enum Step {
     /// write that follows a [`Step::RoomAsk`] belongs to the same turn of the broker's loop: it is what claims the
     /// room.
     Write(Mark),
-    /// Is there room in the policy's books ([`Policy::ask_room`](crate::Policy::ask_room))? Done, or no room.
+    /// Is there room in the policy's books ([`Policy::ask_room`](crate::Books::ask_room))? Done, or no room.
     RoomAsk(Place),
     /// Hold: *soft*, in the pages of all clients of the job, and of those that attach from now on.
     HoldSoft,

@@ -42,7 +42,7 @@ pub(crate) enum Unplaced {
     NoRoom {
         /// A sentence with the numbers.
         reason: String,
-        /// Where memory and time are short; [`Policy::shortage_holders`] says who holds them.
+        /// Where memory and time are short; [`Books::shortage_holders`] says who holds them.
         shortages: Shortages,
         /// What it asks of each device that it could use; later requests may not take that first.
         wishes: Vec<Wish>,

@@ -3,9 +3,10 @@
 //!
 //! A total of memory on a device is an account over the holds of its sharers, as if it were a device of that size
 //! ([`DeviceAccount::part`]). So Σ L + Σ O of the sharers stays within it for the reason for which all grants stay
-//! within the device (`headroom.rs`), whether anything is promised there or not. Promises of time, GPUs and jobs are
-//! counted when a job is admitted, and a promise when it is raised. A job that comes back or moves has to have room in
-//! its totals again. A total that is lowered below what is used ends nothing: no sharer grows until it holds again.
+//! within the device (`decisions/headroom.rs`), whether anything is promised there or not. Promises of time, GPUs and
+//! jobs are counted when a job is admitted, and a promise when it is raised. A job that comes back or moves has to
+//! have room in its totals again. A total that is lowered below what is used ends nothing: no sharer grows until it
+//! holds again.
 //!
 //! Who shares a total is kept with the jobs (`Policy::add_job`, `Policy::note_totals`), so that what is decided
 //! about a job costs its own totals and their sharers, however many rules and jobs there are.

@@ -21,7 +21,7 @@ pub(crate) fn time_warning_at(job: &Job) -> Option<u64> {
 }
 
 impl Books {
-    /// When [`Policy::expire`] has something to do next.
+    /// When `Policy::expire` has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
         let adoption = self.clients.wait_ends_ns();
         let undecided = self.undecided_due_ns();
