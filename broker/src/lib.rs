@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's parts, as a library so that tests can drive them without a process.
 //!
-//! Read in this order: [`driver`] (the owner of all state), [`server`] (the loop around it), [`state`] (clients, files
-//! and where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
+//! Read in this order: [`driver`] (what happens comes in, and the policy decides), [`site`] (what all of it knows),
+//! `residence` (jobs whose memory leaves its devices), [`server`] (the loop around them), [`state`] (clients, files and
+//! where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
 //! [`dispatcher`] (the thread that moves the gates), [`watch`] (events and log).
 
 pub mod clock;
@@ -15,7 +16,9 @@ pub mod host;
 pub mod invariants;
 pub mod kind;
 pub mod peer;
+mod residence;
 pub mod server;
+pub mod site;
 pub mod snapshot;
 pub mod state;
 pub mod testing;

@@ -25,7 +25,7 @@ struct Wall {
     instead: &'static str,
 }
 
-const WALLS: [Wall; 5] = [
+const WALLS: [Wall; 6] = [
     Wall {
         rule: "gate-knows-no-memory",
         within: &["interposer/src/gate", "interposer/src/marks"],
@@ -70,6 +70,14 @@ const WALLS: [Wall; 5] = [
         never: &["policy/src/views"],
         but: &[],
         instead: "views ask the decisions, never the other way round; `step` alone routes to both",
+    },
+    Wall {
+        rule: "engine-knows-no-driver",
+        within: &["broker/src/site", "broker/src/residence"],
+        except: &[],
+        never: &["broker/src/driver", "broker/src/server"],
+        but: &[],
+        instead: "tell the site an event, or push an effect; the loop hears and does it",
     },
     Wall {
         rule: "books-name-no-decision",
@@ -118,7 +126,7 @@ const BANNED: [Banned; 6] = [
     },
     Banned {
         rule: "plan-calls-no-driver",
-        within: &["broker/src/driver/residence", "policy/src/residence"],
+        within: &["broker/src/residence", "policy/src/residence"],
         but: &[],
         never: &["nvml ::", "libloading", "dlopen", "dlsym", "Driver ::"],
         instead: "a helper calls the driver; the way of a job and its plan tell it what to do",

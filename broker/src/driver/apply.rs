@@ -10,20 +10,20 @@ use partage_scheduling::Terms;
 use tracing::error;
 use zerocopy::IntoBytes;
 
-use super::effect::Effect;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
 use crate::host::terminal;
 use crate::peer::ConnectionId;
+use crate::site::effect::Effect;
 use crate::state::usage;
 
 impl StateDriver {
     pub(super) fn apply(&mut self, action: Action, now: Now) {
         match action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
-            Action::Come(job) => self.come(job, now),
-            Action::Leave(job) => self.leave_by_itself(job, now),
+            Action::Come(job) => self.engine.come(&mut self.site, job, now),
+            Action::Leave(job) => self.engine.leave_by_itself(&mut self.site, job, now),
             Action::Welcome {
                 client,
                 job,
@@ -38,7 +38,7 @@ impl StateDriver {
                 process_limits,
             } => self.show_page(client, clients_in_job, (&limits, &process_limits)),
             Action::ShowOverheads { client, overheads } => self.show_overheads(client, &overheads),
-            Action::Look(device) => self.devices.look_at(device),
+            Action::Look(device) => self.site.devices.look_at(device),
             Action::FindEnded { client, looked_at } => self.searches.push_back((client, looked_at)),
             Action::Answer {
                 client,
@@ -59,7 +59,7 @@ impl StateDriver {
                     job_used,
                     physical_free,
                 };
-                self.send(client, answer.as_bytes().to_vec(), Vec::new());
+                self.site.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
             Action::Watch { job: _, process } => self.watch_first(process),
             Action::SaveJob(record) => self.save_job(*record, now),
@@ -74,10 +74,10 @@ impl StateDriver {
             Action::RememberJob(ended) => self.remember_job(&ended),
             Action::SaveUsage(users) => self.save_usage(&users),
             Action::ForgetClient(client) => self.forget_client(client),
-            Action::SignalJob { job, signal, by } => self.signal_job(job, signal, by, now),
-            Action::KillProcess(process) => self.kill_process(process, now),
-            Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid, now),
-            Action::Tell { job, text } => self.tell(job, &text),
+            Action::SignalJob { job, signal, by } => self.site.signal_job(job, signal, by, now),
+            Action::KillProcess(process) => self.site.kill_process(process, now),
+            Action::KillUnmanaged { job, pid } => self.site.kill_unmanaged(job, pid, now),
+            Action::Tell { job, text } => self.site.say_on_terminal(job, &text),
             Action::Publish {
                 kind,
                 job,
@@ -85,7 +85,7 @@ impl StateDriver {
                 pid,
                 text,
                 numbers,
-            } => self.publish_of(now, uid, kind, (job, pid), (text, *numbers)),
+            } => self.site.publish_of(now, uid, kind, (job, pid), (text, *numbers)),
         }
     }
 
@@ -98,33 +98,35 @@ impl StateDriver {
     }
 
     fn tell_time(&mut self, message: Message) {
-        self.effects.push(Effect::Time(message));
+        self.site.effects.push(Effect::Time(message));
     }
 
     /// Tells the dispatcher a job's terms. One that moved is another job for it: what it knew was of the device before.
     fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: Terms) {
-        let known = self.jobs.devices(job);
+        let known = self.site.jobs.devices(job);
         let has_moved = known.iter().any(|device| !devices.contains(device));
         if has_moved {
-            self.effects.push(Effect::Time(Message::JobGone(job)));
+            self.site.effects.push(Effect::Time(Message::JobGone(job)));
         }
         let joined = devices.clone();
-        self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
+        self.site
+            .effects
+            .push(Effect::Time(Message::Terms { job, devices, terms }));
         if !has_moved {
             return;
         }
-        for id in self.clients.of_job(job) {
-            if let Some(client) = self.clients.get_mut(id) {
+        for id in self.site.clients.of_job(job) {
+            if let Some(client) = self.site.clients.get_mut(id) {
                 client.devices.clone_from(&joined);
             }
-            self.join_dispatcher(id);
+            self.site.join_dispatcher(id);
         }
     }
 
     /// Writes what a client should know about its attachment to its page.
     fn show_page(&self, client: ClientId, clients_in_job: u32, limits: (&[u64], &[u64])) {
-        let epoch = self.clients.ledger.epoch();
-        if let Some(client) = self.clients.get(client)
+        let epoch = self.site.clients.ledger.epoch();
+        if let Some(client) = self.site.clients.get(client)
             && let Some(pages) = &client.pages
         {
             pages.show(client.job, epoch, clients_in_job, limits);
@@ -141,13 +143,13 @@ impl StateDriver {
         let is_last = !matches!(*reply, Reply::Waiting(_));
         let to = ConnectionId(ticket.0);
         if is_last {
-            self.tickets.remove(&to);
+            self.site.tickets.remove(&to);
         }
-        self.effects.push(Effect::Document { to, reply, is_last });
+        self.site.effects.push(Effect::Document { to, reply, is_last });
     }
 
     fn show_overheads(&self, client: ClientId, overheads: &[u64]) {
-        if let Some(pages) = self.clients.pages(client) {
+        if let Some(pages) = self.site.clients.pages(client) {
             pages.show_overheads(overheads);
         }
     }
@@ -155,28 +157,28 @@ impl StateDriver {
     fn save_job(&mut self, record: JobRecord, now: Now) {
         self.audit_job(&record, now);
         let id = JobId(record.id);
-        self.clients.ledger.reserve_job(id);
+        self.site.clients.ledger.reserve_job(id);
         let result = self.store.save(&record);
-        self.ways.note_written(id, result.is_ok());
+        self.engine.note_written(id, result.is_ok());
         if let Err(error) = result {
             // The job runs all the same; only a broker's death would forget it.
             error!(%error, job = %id, "job record cannot be written");
         }
         if let Some(first) = record.first {
-            let stat = self.processes.stat(first.pid).filter(|stat| stat.id == first);
+            let stat = self.site.processes.stat(first.pid).filter(|stat| stat.id == first);
             // Another's terminal may have the number of one here.
             let is_ours = |terminal: u64| terminal != 0 && terminal::is_shared(first.pid);
             if let Some(stat) = stat.filter(|stat| is_ours(stat.terminal)) {
-                self.jobs.set_terminal(id, stat.terminal);
+                self.site.jobs.set_terminal(id, stat.terminal);
             }
         }
-        self.jobs.save(record);
+        self.site.jobs.save(record);
     }
 
     /// Watches a job's first process; one that is gone already is an event of its own.
     fn watch_first(&mut self, process: Process) {
-        if !self.watch(process) {
-            self.todo.push_back(Event::ProcessGone(process));
+        if !self.site.watch(process) {
+            self.site.todo.push_back(Event::ProcessGone(process));
         }
     }
 
@@ -187,28 +189,26 @@ impl StateDriver {
     }
 
     fn save_usage(&self, users: &[UserUsage]) {
-        if let Err(error) = usage::write(&self.directory.usage_file(), users) {
+        if let Err(error) = usage::write(&self.site.directory.usage_file(), users) {
             error!(%error, "what users had cannot be written down");
         }
     }
 
     fn forget_job(&mut self, job: JobId) {
         self.store.remove(job);
-        self.ways.forget(job);
-        self.forget_parking(job);
-        self.forget_expecting(job);
-        self.effects.push(Effect::Time(Message::JobGone(job)));
-        if let Some(first) = self.jobs.forget(job) {
-            self.unwatch(first);
+        self.engine.forget(&self.site, job);
+        self.site.effects.push(Effect::Time(Message::JobGone(job)));
+        if let Some(first) = self.site.jobs.forget(job) {
+            self.site.unwatch(first);
         }
     }
 
     pub(super) fn forget_client(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.remove(id) {
-            self.effects.push(Effect::Time(Message::Left(id)));
-            self.unwatch(client.process);
+        if let Some(client) = self.site.clients.remove(id) {
+            self.site.effects.push(Effect::Time(Message::Left(id)));
+            self.site.unwatch(client.process);
             if let Some(connection) = client.connection {
-                self.effects.push(Effect::Close(connection));
+                self.site.effects.push(Effect::Close(connection));
             }
         }
     }

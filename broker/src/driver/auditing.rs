@@ -31,7 +31,7 @@ impl StateDriver {
 
     /// A job's record is about to be another one.
     pub(super) fn audit_job(&mut self, new: &JobRecord, now: Now) {
-        let old = self.jobs.get(JobId(new.id));
+        let old = self.site.jobs.get(JobId(new.id));
         // Whoever asked for a job gets what is left of it, whatever event made room.
         let begun = || Cause {
             what: "admitted",
@@ -49,7 +49,7 @@ impl StateDriver {
 
     /// Classes and rules are others than these.
     pub(super) fn audit_rules(&mut self, old: &[String], now: Now) {
-        let new = self.config.rules.lines(None);
+        let new = self.site.config.rules.lines(None);
         if let Err(error) = self.audit.rules((old, &new), self.reading.by, now.unix_ns) {
             error!(%error, "a change of the rules is not in the audit log");
         }

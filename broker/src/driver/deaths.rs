@@ -16,10 +16,9 @@ use std::os::fd::BorrowedFd;
 use partage_policy::{Event, Process};
 use partage_protocol::units::{ClientId, SECOND_NS};
 
-use super::effect::{Effect, WatchId};
 use super::state_driver::StateDriver;
 use crate::clock::Now;
-use crate::host::pidfd::PidFd;
+use crate::site::effect::WatchId;
 use crate::state::clients::{Client, Dying};
 
 /// How long a client whose program is hidden has for coming back before the devices are asked about it: a library that
@@ -27,44 +26,19 @@ use crate::state::clients::{Client, Dying};
 const DOUBT_NS: u64 = SECOND_NS;
 
 impl StateDriver {
-    /// Watches a process for its end; `false` when it is gone already.
-    pub(super) fn watch(&mut self, process: Process) -> bool {
-        if self.watches.has(process) {
-            return true;
-        }
-        let Some(pidfd) = PidFd::open(process.pid) else {
-            return false;
-        };
-        // Looked at after the descriptor was opened: the same start time means that it is this process that is held.
-        let is_it = self.processes.stat(process.pid).is_some_and(|stat| stat.id == process);
-        if !is_it || pidfd.has_ended() {
-            return false;
-        }
-        let id = self.watches.add(process, pidfd);
-        self.effects.push(Effect::Watch(id));
-        true
-    }
-
-    /// Ends a watch that neither a job nor a client needs any more.
-    pub(super) fn unwatch(&mut self, process: Process) {
-        if self.jobs.of_first(process).is_none() && self.clients.of_process(process).is_empty() {
-            self.watches.remove(process);
-        }
-    }
-
     /// The descriptor of a watch that still stands.
     #[must_use]
     pub fn watched(&self, id: WatchId) -> Option<BorrowedFd<'_>> {
-        self.watches.descriptor(id)
+        self.site.watches.descriptor(id)
     }
 
     /// A watched process ended.
-    pub fn ended(&mut self, id: WatchId, now: Now) {
-        let Some((process, pidfd)) = self.watches.take_ended(id) else {
+    pub(super) fn take_end(&mut self, id: WatchId, now: Now) {
+        let Some((process, pidfd)) = self.site.watches.take_ended(id) else {
             return;
         };
         if let Some(code) = pidfd.exit_code(process) {
-            self.step(now, Event::Exited { process, code });
+            self.site.tell(Event::Exited { process, code });
         }
         self.process_gone(process, now);
     }
@@ -73,53 +47,55 @@ impl StateDriver {
     /// or while the kernel still takes them down. Tells of those clients' ends.
     pub(super) fn find_ended(&mut self, clients: &[ClientId], now: Now) {
         for id in clients {
-            let Some(client) = self.clients.get(*id).filter(|client| client.dying.is_none()) else {
+            let Some(client) = self.site.clients.get(*id).filter(|client| client.dying.is_none()) else {
                 continue;
             };
             let process = client.process;
-            if let Some(watch) = self.watches.of_ended(process) {
-                self.ended(watch, now);
+            if let Some(watch) = self.site.watches.of_ended(process) {
+                self.take_end(watch, now);
                 continue;
             }
-            let stat = self.processes.stat(process.pid).filter(|stat| stat.id == process);
+            let stat = self.site.processes.stat(process.pid).filter(|stat| stat.id == process);
             if stat.is_some_and(|stat| stat.is_exiting) {
-                self.step(now, Event::ClientDying(*id));
+                self.site.tell(Event::ClientDying(*id));
             }
         }
     }
 
     /// Likewise of every process that is watched: a `run` comes, and is judged by what is there.
     pub(super) fn find_all_ended(&mut self, now: Now) {
-        for watch in self.watches.ended() {
-            self.ended(watch, now);
+        for watch in self.site.watches.ended() {
+            self.take_end(watch, now);
         }
     }
 
     /// A watched process ended, or was found to be gone.
     pub(super) fn process_gone(&mut self, process: Process, now: Now) {
-        self.note_gone(process);
-        for client in self.clients.of_process(process) {
+        self.engine.note_gone(&self.site, process);
+        for client in self.site.clients.of_process(process) {
             self.dying(client, false, now);
         }
-        if self.jobs.of_first(process).is_some() {
-            self.step(now, Event::ProcessGone(process));
+        if self.site.jobs.of_first(process).is_some() {
+            self.site.tell(Event::ProcessGone(process));
         }
         self.settle_deaths(now);
     }
 
     /// The connection of a client closed while its pidfd says nothing yet.
     pub(super) fn client_lost_connection(&mut self, id: ClientId, now: Now) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.site.clients.get(id) else {
+            return;
+        };
         let (process, image) = (client.process, client.image);
         if client.dying.is_some() {
             return;
         }
-        match self.processes.stat(process.pid).filter(|stat| stat.id == process) {
+        match self.site.processes.stat(process.pid).filter(|stat| stat.id == process) {
             None => self.process_gone(process, now),
             Some(stat) if stat.is_exiting => {
                 // On its way out, perhaps for long (a driver call that cannot be interrupted): charged, and not coming
                 // back. The pidfd will say when it is gone.
-                self.step(now, Event::ClientDying(id));
+                self.site.tell(Event::ClientDying(id));
             }
             Some(stat) if is_other_program(image, stat.image) => {
                 self.dying(id, true, now);
@@ -127,12 +103,12 @@ impl StateDriver {
             }
             Some(stat) => {
                 if is_hidden(image) || is_hidden(stat.image) {
-                    if let Some(client) = self.clients.get_mut(id) {
+                    if let Some(client) = self.site.clients.get_mut(id) {
                         client.doubt_since_ns = Some(now.ns);
                     }
-                    self.devices.look_now();
+                    self.site.devices.look_now();
                 }
-                self.step(now, Event::ClientAway(id));
+                self.site.tell(Event::ClientAway(id));
             }
         }
     }
@@ -148,10 +124,11 @@ impl StateDriver {
                 client.dying.is_none()
                     && client.was_shown
                     && now.ns >= patience_ns
-                    && self.devices.is_gone_since(patience_ns, pid, &client.devices)
+                    && self.site.devices.is_gone_since(patience_ns, pid, &client.devices)
             })
         };
         let gone: Vec<ClientId> = self
+            .site
             .clients
             .iter()
             .filter(|(_, client)| is_gone(client))
@@ -164,11 +141,12 @@ impl StateDriver {
 
     /// Ends the clients that this process was before it called `exec`.
     pub(super) fn notice_exec(&mut self, process: Process, now: Now) {
-        let Some(stat) = self.processes.stat(process.pid).filter(|stat| stat.id == process) else {
+        let Some(stat) = self.site.processes.stat(process.pid).filter(|stat| stat.id == process) else {
             return;
         };
-        for id in self.clients.of_process(process) {
+        for id in self.site.clients.of_process(process) {
             let is_other = self
+                .site
                 .clients
                 .get(id)
                 .is_some_and(|client| is_other_program(client.image, stat.image));
@@ -180,7 +158,9 @@ impl StateDriver {
     }
 
     fn dying(&mut self, id: ClientId, is_exec: bool, now: Now) {
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.site.clients.get_mut(id) else {
+            return;
+        };
         if client.dying.is_some_and(|dying| dying.is_exec == is_exec) {
             return;
         }
@@ -188,31 +168,32 @@ impl StateDriver {
             since_ns: now.ns,
             is_exec,
         });
-        self.devices.look_now();
-        self.step(now, Event::ClientDying(id));
+        self.site.devices.look_now();
+        self.site.tell(Event::ClientDying(id));
     }
 
     /// Tells the policy about the ended clients whose memory is free.
     pub(super) fn settle_deaths(&mut self, now: Now) {
         self.settle_doubts(now);
         let free: Vec<ClientId> = self
+            .site
             .clients
             .iter()
             .filter(|(_, client)| {
                 client.dying.is_some_and(|dying| {
                     let pid = (!dying.is_exec).then_some(client.process.pid);
-                    self.devices.is_gone_since(dying.since_ns, pid, &client.devices)
+                    self.site.devices.is_gone_since(dying.since_ns, pid, &client.devices)
                 })
             })
             .map(|(id, _)| id)
             .collect();
         for id in free {
-            self.step(now, Event::ClientGone(id));
+            self.site.tell(Event::ClientGone(id));
         }
     }
 
     pub(super) fn is_anything_dying(&self) -> bool {
-        self.clients.iter().any(|(_, client)| client.dying.is_some())
+        self.site.clients.iter().any(|(_, client)| client.dying.is_some())
     }
 }
 

@@ -6,12 +6,12 @@ use partage_protocol::terms::WHOLE_PPM;
 use partage_protocol::units::{DeviceUuid, SECOND_NS};
 use tracing::warn;
 
-use super::effect::Effect;
 use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::host::gpu::{DeviceFacts, Driver, GpuEvent, Look, Sample};
+use crate::site::effect::Effect;
 use crate::state::devices::MOVED_LOOK_NS;
 
 /// Pause between looks while no job lives.
@@ -22,54 +22,56 @@ const DYING_LOOK_NS: u64 = SECOND_NS / 20;
 
 impl StateDriver {
     /// The devices' side told something.
-    pub fn gpu(&mut self, event: GpuEvent, now: Now) {
+    pub(super) fn see(&mut self, event: GpuEvent, now: Now) {
         match event {
-            GpuEvent::Driver(driver) => self.driver_changed(driver, now),
-            GpuEvent::Devices(list) => self.devices_listed(list, now),
+            GpuEvent::Driver(driver) => self.driver_changed(driver),
+            GpuEvent::Devices(list) => self.devices_listed(list),
             GpuEvent::Asking { uuid } => {
                 if let Some(device) = DeviceUuid::parse(&uuid) {
-                    self.devices.begin_look(device, now.ns);
-                    self.step(now, Event::Asking(device));
+                    self.site.devices.begin_look(device, now.ns);
+                    self.site.tell(Event::Asking(device));
                 }
                 return;
             }
             GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample, now),
             GpuEvent::Slow { uuid } => {
                 if let Some(device) = DeviceUuid::parse(&uuid) {
-                    self.devices.set_slow(device);
-                    self.step(now, Event::DeviceSlow(device));
+                    self.site.devices.set_slow(device);
+                    self.site.tell(Event::DeviceSlow(device));
                 }
             }
             GpuEvent::Lost { uuid, why } => {
                 if let Some(device) = DeviceUuid::parse(&uuid)
-                    && self.devices.lose(device)
+                    && self.site.devices.lose(device)
                 {
-                    self.step(now, Event::DeviceLost { device, why });
+                    self.site.tell(Event::DeviceLost { device, why });
                 }
             }
         }
         self.settle_deaths(now);
-        if self.devices.is_ready() {
+        if self.site.devices.is_ready() {
+            // What waited is judged by what was seen.
+            self.settle(now);
             self.release_held(now);
         }
     }
 
-    fn driver_changed(&mut self, driver: Driver, now: Now) {
+    fn driver_changed(&mut self, driver: Driver) {
         let state = match &driver {
             // The list follows and says it.
             Driver::Ok => None,
             Driver::Missing(why) => Some(DriverState::Missing(why.clone())),
             Driver::Mismatch(_) | Driver::Failed(_) => Some(DriverState::Broken(driver.sentence())),
         };
-        self.devices.set_driver(driver);
-        self.ways.forget_maps();
+        self.site.devices.set_driver(driver);
+        self.engine.forget_maps();
         if let Some(driver) = state {
             let found = Vec::new();
-            self.step(now, Event::Devices { driver, found });
+            self.site.tell(Event::Devices { driver, found });
         }
     }
 
-    fn devices_listed(&mut self, list: Vec<DeviceFacts>, now: Now) {
+    fn devices_listed(&mut self, list: Vec<DeviceFacts>) {
         let list = list
             .into_iter()
             .filter_map(|facts| match DeviceUuid::parse(&facts.uuid) {
@@ -80,13 +82,13 @@ impl StateDriver {
                 }
             })
             .collect();
-        self.devices.set_list(list);
-        self.tell_devices(now);
-        self.devices.look_now();
+        self.site.devices.set_list(list);
+        self.tell_devices();
+        self.site.devices.look_now();
     }
 
-    fn tell_devices(&mut self, now: Now) {
-        let found = self.devices.list().iter().map(|(uuid, facts)| DeviceSeen {
+    fn tell_devices(&mut self) {
+        let found = self.site.devices.list().iter().map(|(uuid, facts)| DeviceSeen {
             uuid: *uuid,
             index: facts.index,
             model: facts.model.clone(),
@@ -98,7 +100,7 @@ impl StateDriver {
         let mut found: Vec<DeviceSeen> = found.collect();
         found.sort_by_key(|device| device.index);
         let driver = DriverState::Ok;
-        self.step(now, Event::Devices { driver, found });
+        self.site.tell(Event::Devices { driver, found });
     }
 
     fn reserve_of(&self, facts: &DeviceFacts) -> u64 {
@@ -106,11 +108,11 @@ impl StateDriver {
             true => Config::host_reserve,
             false => Config::reserve,
         };
-        of(&self.config, facts.index, &facts.uuid, facts.total, facts.reserved)
+        of(&self.site.config, facts.index, &facts.uuid, facts.total, facts.reserved)
     }
 
     fn device_sampled(&mut self, uuid: &str, asked_ns: u64, mut sample: Sample, now: Now) {
-        let known = DeviceUuid::parse(uuid).and_then(|device| Some((device, self.devices.list().get(&device)?)));
+        let known = DeviceUuid::parse(uuid).and_then(|device| Some((device, self.site.devices.list().get(&device)?)));
         let Some((device, facts)) = known else {
             return;
         };
@@ -118,27 +120,27 @@ impl StateDriver {
             // What is kept for the host nobody may have.
             sample.free = sample.free.saturating_sub(self.reserve_of(facts));
         }
-        if self.devices.find(device) {
+        if self.site.devices.find(device) {
             // Enumeration is how the policy learns that a device is there.
-            self.tell_devices(now);
-            for lost in self.devices.lost() {
+            self.tell_devices();
+            for lost in self.site.devices.lost() {
                 let why = "still does not answer".to_owned();
-                self.step(now, Event::DeviceLost { device: lost, why });
+                self.site.tell(Event::DeviceLost { device: lost, why });
             }
         }
         let processes = sample.processes.iter().map(|process| {
-            let stat = self.processes.stat(process.pid);
-            let uid = self.processes.uid(process.pid);
-            let (brokers, seen) = (&mut self.other_brokers, &*self.processes);
+            let stat = self.site.processes.stat(process.pid);
+            let uid = self.site.processes.uid(process.pid);
+            let (brokers, seen) = (&mut self.other_brokers, &*self.site.processes);
             let other = uid
                 .zip(stat)
                 .filter(|(uid, stat)| brokers.manage(seen, stat.id, *uid, now.ns));
             ProcessUse {
                 pid: process.pid,
                 uid,
-                other_broker: other.map(|(uid, _)| self.users.name(uid)),
+                other_broker: other.map(|(uid, _)| self.site.users.name(uid)),
                 bytes: process.used,
-                descends_from: stat.and_then(|stat| self.job_by_kernel(stat.id)),
+                descends_from: stat.and_then(|stat| self.site.job_by_kernel(stat.id)),
                 start: stat.map(|stat| stat.id.start),
                 is_graphics_only: process.is_graphics_only,
                 busy_ppm: process.busy_percent.map(|percent| percent.min(100) * (WHOLE_PPM / 100)),
@@ -152,55 +154,57 @@ impl StateDriver {
         };
         for process in &measurement.processes {
             if let Some(start) = process.start {
-                self.clients.note_shown(Process {
+                self.site.clients.note_shown(Process {
                     pid: process.pid,
                     start,
                 });
             }
         }
-        self.devices.set_sample(device, asked_ns, sample);
-        self.step(now, Event::Measured(measurement));
-        self.notice_restored(device, now);
+        self.site.devices.set_sample(device, asked_ns, sample);
+        self.site.tell(Event::Measured(measurement));
+        // A job that it told to come back is on its way by then.
+        self.settle(now);
+        self.engine.notice_restored(&mut self.site, device, now);
     }
 
     pub(super) fn tick_devices(&mut self, now: Now) {
-        let is_busy = !self.jobs.is_empty() || !self.tickets.is_empty() || !self.held.is_empty();
+        let is_busy = !self.site.jobs.is_empty() || !self.site.tickets.is_empty() || !self.held.is_empty();
         let pause_ns = if self.is_anything_dying() {
             DYING_LOOK_NS
         } else if is_busy && self.have_clients_moved(now) {
-            self.config.poll_ns.min(MOVED_LOOK_NS)
+            self.site.config.poll_ns.min(MOVED_LOOK_NS)
         } else if is_busy {
-            self.config.poll_ns
+            self.site.config.poll_ns
         } else {
             IDLE_LOOK_NS
         };
-        self.devices.set_pause(pause_ns);
+        self.site.devices.set_pause(pause_ns);
     }
 
     /// Did a client's counters move since the last look?
     fn have_clients_moved(&mut self, now: Now) -> bool {
-        if self.config.poll_ns <= MOVED_LOOK_NS || self.clients.count() == 0 {
-            self.devices.compare_nothing();
+        if self.site.config.poll_ns <= MOVED_LOOK_NS || self.site.clients.count() == 0 {
+            self.site.devices.compare_nothing();
             return false;
         }
-        self.devices.have_moved(now.ns, || self.clients.moves())
+        self.site.devices.have_moved(now.ns, || self.site.clients.moves())
     }
 
     /// The looks that are due; each is answered once.
     pub fn take_looks(&mut self, now: Now) -> Vec<Look> {
-        self.devices.take_looks(now.ns, || self.clients.moves())
+        self.site.devices.take_looks(now.ns, || self.site.clients.moves())
     }
 
     /// Goes on with what waited for the devices.
     pub(super) fn release_held(&mut self, now: Now) {
         for hold in std::mem::take(&mut self.held) {
             match hold {
-                Hold::Run(run) if !self.devices.is_seen_since(run.seen_since_ns) => {
+                Hold::Run(run) if !self.site.devices.is_seen_since(run.seen_since_ns) => {
                     self.held.push_back(Hold::Run(run));
                 }
-                Hold::Hello(peer, hello) => match self.process_of(&peer) {
+                Hold::Hello(peer, hello) => match self.site.process_of(&peer) {
                     Some(process) => self.attach(&peer, process, &hello, None, now),
-                    None => self.effects.push(Effect::Close(peer.connection)),
+                    None => self.site.effects.push(Effect::Close(peer.connection)),
                 },
                 Hold::Run(run) => self.admit(*run, now),
             }

@@ -1,35 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages from attached clients, and the answers.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use partage_policy::Event;
 use partage_protocol::message::{
-    Ask, Devices, MAX_DEVICES, Measure, NOTICE_PARKED, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
+    Ask, Devices, MAX_DEVICES, Measure, NOTICE_PARKED, Notice, REFUSED_DEVICES, ToBroker, Usage, Welcome,
 };
 use partage_protocol::page::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
-use tracing::debug;
 use zerocopy::IntoBytes;
 
-use super::effect::Effect;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
-use crate::dispatcher::message::{Joined, Message};
 use crate::peer::ConnectionId;
 
 impl StateDriver {
     /// A packet of an attached client.
     ///
     /// # Errors
-    /// What the client did wrong; close its connection.
-    pub fn message(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
+    /// What the client did wrong.
+    pub(super) fn hear(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
         if self.held.iter().any(|hold| hold.connection() == connection) {
             return Err("spoke before it was welcomed");
         }
-        let id = self.clients.of_connection(connection).ok_or("no client")?;
-        let client = self.clients.get(id).ok_or("no client")?;
+        let id = self.site.clients.of_connection(connection).ok_or("no client")?;
+        let client = self.site.clients.get(id).ok_or("no client")?;
         match message {
             ToBroker::Hello(_) => return Err("a second hello"),
             ToBroker::Devices(devices) => {
@@ -39,7 +33,7 @@ impl StateDriver {
                 let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
                 let (own, other): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
                 let (other, has_own) = (other.first().map(|uuid| **uuid), !own.is_empty());
-                if let Some(client) = self.clients.get_mut(id) {
+                if let Some(client) = self.site.clients.get_mut(id) {
                     client.has_driver = true;
                 }
                 self.find_stale_pci(id, &devices, now);
@@ -61,7 +55,7 @@ impl StateDriver {
                     request,
                     sequence: header.sequence,
                 };
-                self.step(now, event);
+                self.site.tell(event);
             }
             ToBroker::Measure(Measure { header, slot, stage }) => {
                 let event = Event::Measure {
@@ -70,7 +64,7 @@ impl StateDriver {
                     stage,
                     sequence: header.sequence,
                 };
-                self.step(now, event);
+                self.site.tell(event);
             }
             ToBroker::Usage(Usage { header, slot, .. }) => {
                 let event = Event::Usage {
@@ -78,9 +72,9 @@ impl StateDriver {
                     slot: slot as usize,
                     sequence: header.sequence,
                 };
-                self.step(now, event);
+                self.site.tell(event);
             }
-            ToBroker::Notice(notice) if notice.what == NOTICE_PARKED => self.clients.note_parked(id),
+            ToBroker::Notice(notice) if notice.what == NOTICE_PARKED => self.site.clients.note_parked(id),
             ToBroker::Notice(Notice { what, slot, value, .. }) => {
                 let slot = slot as usize;
                 let event = Event::Notice {
@@ -89,7 +83,7 @@ impl StateDriver {
                     slot,
                     value,
                 };
-                self.step(now, event);
+                self.site.tell(event);
             }
         }
         Ok(())
@@ -97,7 +91,9 @@ impl StateDriver {
 
     /// After a move a driver may go on telling the PCI address of the device before (NVIDIA/cuda-checkpoint issue 48).
     fn find_stale_pci(&mut self, id: ClientId, devices: &Devices, now: Now) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.site.clients.get(id) else {
+            return;
+        };
         let (job, pid) = (client.job, client.process.pid);
         let mut found = Vec::new();
         for (uuid, pci) in devices.uuids.iter().zip(&devices.pci).take(devices.count as usize) {
@@ -107,7 +103,7 @@ impl StateDriver {
                 bytes: *uuid,
                 is_mig: false,
             };
-            let known = self.devices.list().get(&device);
+            let known = self.site.devices.list().get(&device);
             if let Some(facts) = known.filter(|facts| !told.is_empty() && !facts.is_at(&told)) {
                 let (index, address) = (facts.index, &facts.pci);
                 found.push(format!(
@@ -117,7 +113,7 @@ impl StateDriver {
             }
         }
         for text in found {
-            self.publish(now, "stale-pci", Some(job), Some(pid), text);
+            self.site.publish(now, "stale-pci", Some(job), Some(pid), text);
         }
     }
 
@@ -125,7 +121,9 @@ impl StateDriver {
     /// broker, or the other way round), or a mask that does not mask. Where it sees the job's too, the library keeps it
     /// off the others.
     fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool, now: Now) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.site.clients.get(id) else {
+            return;
+        };
         let seen = DeviceUuid {
             bytes: uuid,
             is_mig: false,
@@ -141,34 +139,37 @@ impl StateDriver {
             }
         );
         let (job, pid, connection) = (client.job, client.process.pid, client.connection);
-        self.publish(now, "wrong-device", Some(job), Some(pid), text.clone());
+        self.site
+            .publish(now, "wrong-device", Some(job), Some(pid), text.clone());
         if let Some(connection) = connection.filter(|_| !has_own) {
-            self.refuse(connection, REFUSED_DEVICES, &text);
+            self.site.refuse(connection, REFUSED_DEVICES, &text);
         }
     }
 
     /// A connection closed, by either side.
-    pub fn closed(&mut self, connection: ConnectionId, now: Now) {
+    pub(super) fn lose(&mut self, connection: ConnectionId, now: Now) {
         self.held.retain(|hold| hold.connection() != connection);
-        if self.tickets.remove(&connection) {
-            self.step(now, Event::TicketGone(partage_policy::Ticket(connection.0)));
+        if self.site.tickets.remove(&connection) {
+            self.site.tell(Event::TicketGone(partage_policy::Ticket(connection.0)));
         }
-        if let Some(id) = self.clients.of_connection(connection) {
-            self.clients.connect(id, None);
+        if let Some(id) = self.site.clients.of_connection(connection) {
+            self.site.clients.connect(id, None);
             self.client_lost_connection(id, now);
         }
     }
 
     pub(super) fn welcome(&mut self, id: ClientId, job: JobId, flags: u32, devices: &[DeviceInfo]) {
-        let uuids = self.jobs.devices(job);
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let uuids = self.site.jobs.devices(job);
+        let Some(client) = self.site.clients.get_mut(id) else {
+            return;
+        };
         client.job = job;
         client.devices = uuids;
         let (line, gift) = (client.line, client.gift.take());
-        self.show_hold(id);
-        self.join_dispatcher(id);
-        self.clients.ledger.set_job(line, job);
-        if let Some(pages) = self.clients.pages(id) {
+        self.engine.show_hold(&mut self.site, id);
+        self.site.join_dispatcher(id);
+        self.site.clients.ledger.set_job(line, job);
+        if let Some(pages) = self.site.clients.pages(id) {
             pages.broker().show_devices(devices);
         }
         let welcome = Welcome {
@@ -179,61 +180,13 @@ impl StateDriver {
             flags,
         };
         let descriptors = gift.map(Vec::from).unwrap_or_default();
-        self.send(id, welcome.as_bytes().to_vec(), descriptors);
-    }
-
-    /// The dispatcher keeps a client's time on the devices that the client has now.
-    pub(super) fn join_dispatcher(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        if let Some(pages) = &client.pages {
-            self.effects.push(Effect::Time(Message::Joined(Joined {
-                client: id,
-                job: client.job,
-                pid: client.process.pid,
-                devices: client.devices.clone(),
-                pages: Arc::clone(pages),
-            })));
-        }
+        self.site.send(id, welcome.as_bytes().to_vec(), descriptors);
     }
 
     pub(super) fn refuse_client(&mut self, id: ClientId, code: u32, text: &str) {
-        if let Some(connection) = self.clients.get(id).and_then(|client| client.connection) {
-            self.refuse(connection, code, text);
+        if let Some(connection) = self.site.clients.get(id).and_then(|client| client.connection) {
+            self.site.refuse(connection, code, text);
         }
         self.forget_client(id);
-    }
-
-    /// Sends `Refused`, after which the connection is of no use.
-    pub(super) fn refuse(&mut self, to: ConnectionId, code: u32, text: &str) {
-        // Not for the usual log: a refused process may come again at once, for ever.
-        debug!(connection = to.0, code, text, "refused");
-        let mut refused = Refused {
-            header: Refused::header(0),
-            code,
-            text_length: 0,
-            text: [0; 240],
-        };
-        let end = (0..=text.len().min(refused.text.len()))
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0);
-        refused.text[..end].copy_from_slice(&text.as_bytes()[..end]);
-        refused.text_length = end as u32;
-        self.effects.push(Effect::Send {
-            to,
-            packet: refused.as_bytes().to_vec(),
-            descriptors: Vec::new(),
-        });
-        self.effects.push(Effect::Close(to));
-    }
-
-    pub(super) fn send(&mut self, client: ClientId, packet: Vec<u8>, descriptors: Vec<OwnedFd>) {
-        if let Some(to) = self.clients.get(client).and_then(|client| client.connection) {
-            self.effects.push(Effect::Send {
-                to,
-                packet,
-                descriptors,
-            });
-        }
     }
 }

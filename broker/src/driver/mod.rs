@@ -9,29 +9,24 @@
 //!                                   ▲                   └──► Effects (done by the server: packets, watches, exit)
 //!                                   └── facts found while a command was carried out
 //! ```
-//! Nothing here waits. `state_driver.rs` has the state and its one step; each other file has one part of it: clients
-//! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), containers that
-//! become jobs (`registering.rs`), devices, signals
-//! to jobs, measured time and events.
+//! Nothing here waits. `state_driver.rs` has the state and its one step, which no part calls while it is under way:
+//! what is found meanwhile is told to the [`site`](crate::site), and heard in its turn. Each other file has one part:
+//! clients that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), processes
+//! that become jobs (`registering.rs`), devices and measured time.
 
 mod apply;
 mod attach;
 mod auditing;
 mod deaths;
 mod devices;
-pub mod effect;
 mod held;
 mod messages;
-mod publish;
 mod reading;
 mod registering;
 mod reload;
 mod requests;
-mod residence;
-mod signals;
 pub mod state_driver;
 mod times;
 mod user_database;
 mod users;
-mod watches;
 mod word_left;

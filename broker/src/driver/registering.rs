@@ -10,13 +10,14 @@ use partage_policy::{Caller, Cgroup, Event, Lowered, Registration, Run, Ticket};
 use partage_protocol::admin::{ErrorCode, RegisterRequest, Reply, RunRequest};
 use partage_protocol::units::DeviceUuid;
 
-use super::effect::Effect;
 use super::held::Registering;
-use super::requests::{error_view, shorten};
+use super::requests::shorten;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::{cgroups, proc};
 use crate::peer::Peer;
+use crate::site::effect::Effect;
+use crate::site::error_view;
 
 /// Longest id and name of a container, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -35,7 +36,7 @@ impl StateDriver {
         if run.saved.is_some() || run.restored.is_some() || run.token.is_some() || run.dry_run {
             // What a job's own process asks is judged by that process.
             let message = "a registration asks for numbers: not for saves, a snapshot, a token or a dry run".to_owned();
-            return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
+            return self.site.deny(to, ErrorCode::Invalid, message, None);
         }
         match self.registering(&caller, &request) {
             Ok(registering) => {
@@ -43,7 +44,7 @@ impl StateDriver {
                 run.wait = false;
                 self.run(peer, run, Some(Box::new(registering)), now);
             }
-            Err((code, message, hint)) => self.answer(to, Reply::Error(error_view(code, message, Some(hint)))),
+            Err((code, message, hint)) => self.site.deny(to, code, message, Some(hint)),
         }
     }
 
@@ -52,9 +53,9 @@ impl StateDriver {
         let own = proc::namespace(peer.pid);
         // The caller's number of it may be another one than ours: what is told of it is told of no other process.
         let is_ours = own.is_some() && own == proc::namespace(std::process::id());
-        let stat = self.processes.stat(pid).filter(|_| is_ours);
-        let is_of_job = stat.is_none_or(|stat| self.job_by_kernel(stat.id) == Some(job));
-        let view = self.policy.job_view(job, caller, &self.clients);
+        let stat = self.site.processes.stat(pid).filter(|_| is_ours);
+        let is_of_job = stat.is_none_or(|stat| self.site.job_by_kernel(stat.id) == Some(job));
+        let view = self.site.policy.job_view(job, caller, &self.site.clients);
         let reply = match view.filter(|_| is_of_job) {
             Some(view) => Reply::Inside(Box::new(view)),
             None => {
@@ -67,21 +68,21 @@ impl StateDriver {
                 ))
             }
         };
-        self.answer(peer.connection, reply);
+        self.site.answer(peer.connection, reply);
     }
 
     fn registering(&self, caller: &Caller, request: &RegisterRequest) -> Result<Registering, Refusal> {
-        let theirs = self.processes.cgroups(caller.process.pid);
+        let theirs = self.site.processes.cgroups(caller.process.pid);
         self.check_registrar(caller, &theirs)?;
         let pid = request.pid;
-        let stat = self.processes.stat(pid).filter(|stat| pid > 1 && !stat.is_exiting);
+        let stat = self.site.processes.stat(pid).filter(|stat| pid > 1 && !stat.is_exiting);
         let Some(stat) = stat else {
             let message = format!("no process {pid}");
             return Err((ErrorCode::NoTarget, message, "register a process while it runs"));
         };
-        let owner = self.processes.uid(pid).unwrap_or(u32::MAX);
+        let owner = self.site.processes.uid(pid).unwrap_or(u32::MAX);
         let is_root = caller.uid == 0 && caller.may_change_own;
-        let is_theirs = || owner == caller.uid || self.processes.is_in_namespace_of(pid, caller.uid);
+        let is_theirs = || owner == caller.uid || self.site.processes.is_in_namespace_of(pid, caller.uid);
         let may_register = is_root || caller.may_change_own && is_theirs();
         if !may_register {
             let message = format!("process {pid} is neither yours nor in a user namespace of yours");
@@ -93,6 +94,7 @@ impl StateDriver {
         }
         // Else a user of root's container could give its own processes there other numbers than root did.
         let by_root = self
+            .site
             .job_by_kernel(stat.id)
             .filter(|job| self.is_registered_by_root(*job));
         if let Some(job) = by_root.filter(|_| !is_root) {
@@ -100,10 +102,11 @@ impl StateDriver {
             return Err((ErrorCode::NotAllowed, message, "ask root"));
         }
         let known = self
+            .site
             .clients
             .of_process(stat.id)
             .first()
-            .and_then(|id| self.clients.get(*id));
+            .and_then(|id| self.site.clients.get(*id));
         if let Some(client) = known {
             let message = format!("process {pid} uses a GPU already, as {}", client.job);
             return Err((
@@ -138,7 +141,7 @@ impl StateDriver {
     }
 
     fn is_registered_by_root(&self, job: partage_protocol::units::JobId) -> bool {
-        let registration = self.jobs.get(job).and_then(|record| record.registration.as_ref());
+        let registration = self.site.jobs.get(job).and_then(|record| record.registration.as_ref());
         registration.is_some_and(|registration| registration.is_by_root)
     }
 
@@ -150,7 +153,7 @@ impl StateDriver {
             let message = "this process numbers processes otherwise than the broker: another pid namespace".to_owned();
             return Err((ErrorCode::NotAllowed, message, "register it outside the container"));
         }
-        let own = cgroups::container(&self.processes.cgroups(std::process::id()));
+        let own = cgroups::container(&self.site.processes.cgroups(std::process::id()));
         let is_in_container = cgroups::container(theirs).is_some_and(|found| Some(&found) != own.as_ref());
         if is_in_container {
             let message = "this is inside a container: from there nothing is registered".to_owned();
@@ -166,7 +169,7 @@ impl StateDriver {
         theirs: &[Cgroup],
         request: &RegisterRequest,
     ) -> Result<(Option<Cgroup>, String), Refusal> {
-        let groups = self.processes.cgroups(pid);
+        let groups = self.site.processes.cgroups(pid);
         let id = cgroups::container(&groups).map_or_else(String::new, |found| found.id);
         let Some(path) = request.cgroup.as_deref() else {
             return Ok((cgroups::own(&groups, theirs), id));
@@ -202,25 +205,26 @@ impl StateDriver {
             nodes,
         } = registering;
         let lives = self
+            .site
             .processes
             .stat(process.pid)
             .is_some_and(|stat| stat.id == process && !stat.is_exiting);
-        if !lives || self.process_of(peer).is_none() {
+        if !lives || self.site.process_of(peer).is_none() {
             // Nobody is left to be told: the runtime gave up.
-            self.tickets.remove(&to);
-            return self.effects.push(Effect::Close(to));
+            self.site.tickets.remove(&to);
+            return self.site.effects.push(Effect::Close(to));
         }
         match self.gpus_of(&nodes, request.gpu.as_deref()) {
             Ok(gpu) => request.gpu = gpu,
             Err((code, message, hint)) => {
-                self.tickets.remove(&to);
-                return self.answer(to, Reply::Error(error_view(code, message, Some(hint))));
+                self.site.tickets.remove(&to);
+                return self.site.deny(to, code, message, Some(hint));
             }
         }
         shorten(&mut request.command);
         let caller = Caller {
             uid,
-            user: self.users.name(uid),
+            user: self.site.users.name(uid),
             is_admin,
             process,
             may_change_own: true,
@@ -231,18 +235,19 @@ impl StateDriver {
             caller,
             request,
             token: (self.random)(),
-            cgroup: self.processes.cgroup(process.pid),
-            other_cgroups: self.other_cgroups(process.pid),
-            groups: self.groups_of(process.pid, uid),
+            cgroup: self.site.processes.cgroup(process.pid),
+            other_cgroups: self.site.other_cgroups(process.pid),
+            groups: self.site.groups_of(process.pid, uid),
             unix_ns: now.unix_ns,
             registered: Some((registration, lowered)),
         };
-        self.step(now, Event::Run(Box::new(run)));
+        self.site.tell(Event::Run(Box::new(run)));
     }
 
     /// The devices behind these nodes, as `--gpu` names them; without nodes what was asked, where `all` is every one.
     fn gpus_of(&self, nodes: &[u32], asked: Option<&str>) -> Result<Option<String>, Refusal> {
         let mut devices: Vec<(u32, &DeviceUuid, Option<u32>)> = self
+            .site
             .devices
             .list()
             .iter()

@@ -9,12 +9,12 @@ use partage_policy::{Audit, Caller, Event, NewRules};
 use partage_protocol::admin::{ConfigView, ErrorCode, Reply, Request};
 use tracing::{info, warn};
 
-use super::requests::error_view;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
+use crate::site::error_view;
 use crate::watch::audit_log::Author;
 use crate::watch::notify;
 
@@ -24,6 +24,12 @@ impl StateDriver {
     /// # Errors
     /// What is wrong with it, file, line and column first: nothing has changed then.
     pub fn reload(&mut self, by: Option<Author>, now: Now) -> Result<String, String> {
+        let result = self.read_again(by, now);
+        self.settle(now);
+        result
+    }
+
+    fn read_again(&mut self, by: Option<Author>, now: Now) -> Result<String, String> {
         self.reading.by = by;
         let Some(file) = self.reading.file.clone() else {
             return Err("a private broker reads no configuration".to_owned());
@@ -35,7 +41,7 @@ impl StateDriver {
             Ok(text) => info!(text, "the configuration was read again"),
             Err(why) => {
                 warn!(why, "the configuration stays what it was");
-                self.publish(
+                self.site.publish(
                     now,
                     "config-refused",
                     None,
@@ -56,19 +62,19 @@ impl StateDriver {
     }
 
     fn take_config(&mut self, new: Config, now: Now) -> String {
-        let old = self.config.rules.lines(None);
-        let later = self.config.take(new);
+        let old = self.site.config.rules.lines(None);
+        let later = self.site.config.take(new);
         self.audit_rules(&old, now);
         let new = NewRules {
-            rules: self.config.rules.clone(),
-            max_class: self.config.class_rule(self.directory.kind()),
-            split: self.config.split_rule(self.directory.kind()),
-            queue: self.config.queue,
-            aliases_off: self.config.aliases_off.clone(),
-            time_aliases_off: self.config.time_aliases_off.clone(),
+            rules: self.site.config.rules.clone(),
+            max_class: self.site.config.class_rule(self.site.directory.kind()),
+            split: self.site.config.split_rule(self.site.directory.kind()),
+            queue: self.site.config.queue,
+            aliases_off: self.site.config.aliases_off.clone(),
+            time_aliases_off: self.site.config.time_aliases_off.clone(),
             audit: Audit {
                 uid: nix::unistd::geteuid().as_raw(),
-                ..self.config.audit
+                ..self.site.config.audit
             },
         };
         self.reading.generation += 1;
@@ -76,7 +82,7 @@ impl StateDriver {
         let mut text = format!(
             "configuration {} holds: {}",
             self.reading.generation,
-            self.config.counts()
+            self.site.config.counts()
         );
         if !later.is_empty() {
             text.push_str(&format!(
@@ -84,8 +90,8 @@ impl StateDriver {
                 later.join(", ")
             ));
         }
-        self.publish(now, "config-read", None, None, text.clone());
-        self.step(now, Event::Rules(Box::new(new)));
+        self.site.publish(now, "config-read", None, None, text.clone());
+        self.site.tell(Event::Rules(Box::new(new)));
         self.leave_word();
         self.meet_users();
         text
@@ -106,7 +112,7 @@ impl StateDriver {
             pid: caller.process.pid,
         };
         let reply = if caller.is_admin {
-            match self.reload(Some(by), now) {
+            match self.read_again(Some(by), now) {
                 Ok(message) => Reply::Done { message },
                 Err(why) => Reply::Error(error_view(ErrorCode::Invalid, why, Some("nothing was changed"))),
             }
@@ -114,46 +120,46 @@ impl StateDriver {
             let message = "only an administrator may reload the configuration".to_owned();
             Reply::Error(error_view(ErrorCode::NotAllowed, message, None))
         };
-        self.answer(to, reply);
+        self.site.answer(to, reply);
     }
 
     /// `config show`: all of it, or what is about a job or a user.
     fn show_config(&mut self, to: ConnectionId, (caller, target): (&Caller, Option<&str>)) {
         let reading = self.reading.view();
-        let is_private = self.directory.kind() == Kind::Private;
+        let is_private = self.site.directory.kind() == Kind::Private;
         let mut view = ConfigView {
             reading,
             ..ConfigView::default()
         };
         match target {
             _ if is_private => view.lines = vec!["a private broker reads no configuration: no rule holds".to_owned()],
-            None => view.lines = self.config.rules.lines(None),
+            None => view.lines = self.site.config.rules.lines(None),
             Some(target) => {
-                let target = self.target(target.to_owned());
-                let of_job = self.policy.facts_of(&target, caller).ok();
+                let target = self.site.target(target.to_owned());
+                let of_job = self.site.policy.facts_of(&target, caller).ok();
                 let Some(facts) = of_job.or_else(|| self.facts_of_user(&target.text)) else {
                     let message = format!("neither a job nor a user is called {:?}", target.text);
                     let hint = Some("partage ps lists the jobs");
-                    return self.answer(to, Reply::Error(error_view(ErrorCode::NoTarget, message, hint)));
+                    return self.site.deny(to, ErrorCode::NoTarget, message, hint);
                 };
-                view.lines = self.config.rules.lines(Some(&facts));
-                view.totals = self.policy.totals_view(&facts, &self.clients);
+                view.lines = self.site.config.rules.lines(Some(&facts));
+                view.totals = self.site.policy.totals_view(&facts, &self.site.clients);
             }
         }
         if target.is_none() && !is_private {
-            view.classes = self.config.rules.presets.keys().cloned().collect();
+            view.classes = self.site.config.rules.presets.keys().cloned().collect();
         }
-        self.answer(to, Reply::Config(view));
+        self.site.answer(to, Reply::Config(view));
     }
 
     /// A user's facts without a process: what a rule asks of a process beside, holds for none.
     fn facts_of_user(&mut self, user: &str) -> Option<partage_policy::Facts> {
         let user = user.strip_prefix('@').unwrap_or(user);
-        let uid = self.users.uid(user)?;
+        let uid = self.site.users.uid(user)?;
         Some(partage_policy::Facts {
             uid,
             user: user.to_owned(),
-            groups: self.users.groups(uid, &[]),
+            groups: self.site.users.groups(uid, &[]),
             ..partage_policy::Facts::default()
         })
     }

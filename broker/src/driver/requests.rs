@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The JSON requests of `partage`: who calls, which event the policy gets, and the answer.
 
-use partage_policy::{Caller, Change, Event, Process, Residence, Run, TargetQuery, Ticket, job_number};
-use partage_protocol::admin::{
-    AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, RunRequest, UnmanagedView,
-};
+use partage_policy::{Caller, Change, Event, Process, Residence, Run, Ticket, job_number};
+use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, JobView, Reply, Request, RunRequest, UnmanagedView};
 use partage_protocol::frame;
 use partage_protocol::units::JobId;
 use tracing::{debug, info};
 
-use super::effect::Effect;
-use super::held::HeldRun;
-use super::held::Hold;
-use super::held::Registering;
+use super::held::{HeldRun, Hold, Registering};
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;
 use crate::host::proc::{namespace, outer_number};
-use crate::invariants;
 use crate::kind::Kind;
-use crate::peer::ConnectionId;
-use crate::peer::Peer;
+use crate::peer::{ConnectionId, Peer};
+use crate::site::effect::Effect;
+use crate::site::error_view;
+use crate::{invariants, residence};
 
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
 const SHOWN_COMMAND: usize = 4096;
@@ -38,19 +34,19 @@ fn not_understood(error: &serde_json::Error) -> Reply {
 
 impl StateDriver {
     /// A whole request came in.
-    pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
+    pub(super) fn serve(&mut self, peer: Peer, document: &[u8], now: Now) {
         let to = peer.connection;
         let mut request = match serde_json::from_slice::<Request>(document) {
             Ok(request) => request,
-            Err(error) => return self.answer(to, not_understood(&error)),
+            Err(error) => return self.site.answer(to, not_understood(&error)),
         };
-        let Some(process) = self.process_of(&peer) else {
+        let Some(process) = self.site.process_of(&peer) else {
             let message = "the broker cannot see this process: its pid namespace is not below the broker's".to_owned();
-            return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+            return self.site.deny(to, ErrorCode::NotAllowed, message, None);
         };
         debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
         if let Err((code, message)) = self.is_for_us(&peer, &mut request) {
-            return self.answer(to, Reply::Error(error_view(code, message.to_owned(), None)));
+            return self.site.deny(to, code, message.to_owned(), None);
         }
         let caller = self.caller(&peer, process);
         if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
@@ -83,13 +79,13 @@ impl StateDriver {
                 let event = Event::Set {
                     ticket: self.ticket(to),
                     caller,
-                    target: self.target(target),
+                    target: self.site.target(target),
                     change: Box::new(change),
                 };
-                self.step(now, event);
+                self.site.tell(event);
             }
             Request::Why { target } => self.why(to, &caller, target, now),
-            Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
+            Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns)),
             request @ (Request::Suspend { .. }
             | Request::Resume { .. }
             | Request::Checkpoint { .. }
@@ -98,7 +94,10 @@ impl StateDriver {
             | Request::Drain { .. }
             | Request::Undrain { .. }) => {
                 let ticket = self.ticket(to);
-                self.residence_request(ticket, caller, request, now);
+                // A script that ends one job and moves another asks before the loop hears of the end.
+                self.find_all_ended(now);
+                self.settle(now);
+                self.engine.request(&mut self.site, ticket, caller, request, now);
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
@@ -129,7 +128,7 @@ impl StateDriver {
         if namespace(caller) == namespace(std::process::id()) {
             return true;
         }
-        let Some(outer) = outer_number(number, caller, &*self.processes) else {
+        let Some(outer) = outer_number(number, caller, &*self.site.processes) else {
             return false;
         };
         *target = format!("{}{outer}", &target[..target.len() - digits.len()]);
@@ -137,30 +136,30 @@ impl StateDriver {
     }
 
     fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
-        let target = self.target(target);
-        let reply = self.policy.get(caller, &target, &self.clients);
-        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+        let target = self.site.target(target);
+        let reply = self.site.policy.get(caller, &target, &self.site.clients);
+        self.site.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
     fn why(&mut self, to: ConnectionId, caller: &Caller, target: String, now: Now) {
-        let target = self.target(target);
-        let reply = self.policy.why(caller, &target, now.ns, &self.clients);
-        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+        let target = self.site.target(target);
+        let reply = self.site.policy.why(caller, &target, now.ns, &self.site.clients);
+        self.site.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
-    fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64), now: Now) {
+    fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64)) {
         let event = Event::Stop {
             ticket: self.ticket(to),
             caller,
-            target: self.target(target),
+            target: self.site.target(target),
             grace_ns,
         };
-        self.step(now, event);
+        self.site.tell(event);
     }
 
     /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.
     pub(super) fn run(&mut self, peer: Peer, request: RunRequest, registering: Option<Box<Registering>>, now: Now) {
-        self.tickets.insert(peer.connection);
+        self.site.tickets.insert(peer.connection);
         self.find_all_ended(now);
         let seen_since_ns = now.ns;
         let run = HeldRun {
@@ -169,10 +168,10 @@ impl StateDriver {
             seen_since_ns,
             registering,
         };
-        if self.devices.is_seen_since(seen_since_ns) {
+        if self.site.devices.is_seen_since(seen_since_ns) {
             self.admit(run, now);
         } else {
-            self.devices.look_now();
+            self.site.devices.look_now();
             self.held.push_back(Hold::Run(Box::new(run)));
         }
     }
@@ -183,7 +182,7 @@ impl StateDriver {
             Ok(number) => number.map(JobId),
             Err(text) => {
                 let message = format!("after: {text:?} is no job id, such as j42");
-                return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
+                return self.site.deny(to, ErrorCode::Invalid, message, None);
             }
         };
         let mut bytes = 0;
@@ -191,11 +190,11 @@ impl StateDriver {
             bytes += serde_json::to_vec(view).map_or(0, |text| text.len());
             bytes <= PAGE
         };
-        let mut reply = self.policy.ps_page(caller, (all, after), &self.clients, fits);
+        let mut reply = self.site.policy.ps_page(caller, (all, after), &self.site.clients, fits);
         if let Reply::Ps { unmanaged, .. } = &mut reply {
             self.name_unmanaged(unmanaged, caller);
         }
-        self.answer(to, reply);
+        self.site.answer(to, reply);
     }
 
     /// Hands a `run` to the policy; its process becomes the job's first.
@@ -209,24 +208,30 @@ impl StateDriver {
         if let Some(registering) = registering {
             return self.admit_registered(&peer, request, *registering, now);
         }
-        let Some(process) = self.process_of(&peer) else {
-            self.tickets.remove(&peer.connection);
-            return self.effects.push(Effect::Close(peer.connection));
+        let Some(process) = self.site.process_of(&peer) else {
+            self.site.tickets.remove(&peer.connection);
+            return self.site.effects.push(Effect::Close(peer.connection));
         };
         shorten(&mut request.command);
-        if let Some(Err(unfit)) = request.restored.as_deref().map(|needs| self.has_needs(process, needs)) {
+        if let Some(Err(unfit)) = request
+            .restored
+            .as_deref()
+            .map(|needs| residence::has_needs(&self.site, process, needs))
+        {
             let message = format!("the snapshot cannot be restored here: {unfit}");
             let error = error_view(ErrorCode::Failed, message, None);
-            self.tickets.remove(&peer.connection);
-            return self.answer(peer.connection, Reply::Error(error));
+            self.site.tickets.remove(&peer.connection);
+            return self.site.answer(peer.connection, Reply::Error(error));
         }
         // Better now than at each save.
         if let Some(saved) = request.saved.as_ref().filter(|_| !request.dry_run) {
             let caller = self.caller(&peer, process);
-            if let Err((code, message)) = self.may_save(&caller, None, std::path::Path::new(&saved.out)) {
+            if let Err((code, message)) =
+                residence::may_save(&self.site, &caller, None, std::path::Path::new(&saved.out))
+            {
                 let message = format!("--checkpoint-every: {message}");
-                self.tickets.remove(&peer.connection);
-                return self.answer(peer.connection, Reply::Error(error_view(code, message, None)));
+                self.site.tickets.remove(&peer.connection);
+                return self.site.deny(peer.connection, code, message, None);
             }
         }
         let run = Run {
@@ -234,29 +239,29 @@ impl StateDriver {
             caller: self.caller(&peer, process),
             request,
             token: (self.random)(),
-            cgroup: self.processes.cgroup(process.pid),
-            other_cgroups: self.other_cgroups(process.pid),
-            groups: self.groups_of(process.pid, peer.uid),
+            cgroup: self.site.processes.cgroup(process.pid),
+            other_cgroups: self.site.other_cgroups(process.pid),
+            groups: self.site.groups_of(process.pid, peer.uid),
             unix_ns: now.unix_ns,
             registered: None,
         };
-        self.step(now, Event::Run(Box::new(run)));
+        self.site.tell(Event::Run(Box::new(run)));
     }
 
     fn ticket(&mut self, connection: ConnectionId) -> Ticket {
-        self.tickets.insert(connection);
+        self.site.tickets.insert(connection);
         Ticket(connection.0)
     }
 
     fn caller(&mut self, peer: &Peer, process: Process) -> Caller {
-        let inside = self.job_by_cgroup(process);
+        let inside = self.site.job_by_cgroup(process);
         // Of one that is ending the kernel may have told other control groups than it was in.
-        let lives = self.processes.stat(process.pid);
+        let lives = self.site.processes.stat(process.pid);
         let lives = lives.is_some_and(|stat| stat.id == process && !stat.is_exiting);
-        let is_managed = self.directory.kind() == Kind::Managed;
+        let is_managed = self.site.directory.kind() == Kind::Managed;
         Caller {
             uid: peer.uid,
-            user: self.users.name(peer.uid),
+            user: self.site.users.name(peer.uid),
             is_admin: peer.is_admin && inside.is_none() && lives,
             may_change_own: lives && (peer.uid != 0 || peer.is_admin || !is_managed),
             process,
@@ -264,48 +269,31 @@ impl StateDriver {
         }
     }
 
-    /// For a pid, the job that it belongs to by its control group or its parents.
-    pub(super) fn target(&self, text: String) -> TargetQuery {
-        let stat = text.parse::<u32>().ok().and_then(|pid| self.processes.stat(pid));
-        TargetQuery {
-            descends_from: stat.and_then(|stat| self.job_by_kernel(stat.id)),
-            text,
-        }
-    }
-
-    pub(super) fn answer(&mut self, to: ConnectionId, reply: Reply) {
-        self.effects.push(Effect::Document {
-            to,
-            reply: Box::new(reply),
-            is_last: true,
-        });
-    }
-
     /// Names the owners of unmanaged processes; their programs are for their owner's and administrators' eyes.
     fn name_unmanaged(&mut self, unmanaged: &mut [UnmanagedView], caller: &Caller) {
         for view in unmanaged {
-            view.user = view.uid.map(|uid| self.users.name(uid));
+            view.user = view.uid.map(|uid| self.site.users.name(uid));
             if caller.is_admin || view.uid == Some(caller.uid) && caller.inside.is_none() {
-                view.command = self.processes.name(view.pid);
+                view.command = self.site.processes.name(view.pid);
             }
         }
     }
 
     fn status(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
         let broker = self.broker_view(caller, now);
-        let status = self.policy.status(broker, now.ns, &self.clients);
-        self.answer(to, Reply::Status(status));
+        let status = self.site.policy.status(broker, now.ns, &self.site.clients);
+        self.site.answer(to, Reply::Status(status));
     }
 
     fn queue(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
-        let view = self.policy.queue_view(caller, now.ns, &self.clients);
-        self.answer(to, Reply::Queue(view));
+        let view = self.site.policy.queue_view(caller, now.ns, &self.site.clients);
+        self.site.answer(to, Reply::Queue(view));
     }
 
     fn broker_view(&self, caller: &Caller, now: Now) -> BrokerView {
-        let driver = match self.devices.driver() {
+        let driver = match self.site.devices.driver() {
             None => "no driver: not looked for yet".to_owned(),
-            Some(Driver::Ok) if self.policy.is_adopting_any() => {
+            Some(Driver::Ok) if self.site.policy.is_adopting_any() => {
                 "adopting: waits for clients of the broker before to come back".to_owned()
             }
             Some(driver) => driver.sentence(),
@@ -313,29 +301,35 @@ impl StateDriver {
         BrokerView {
             pid: std::process::id(),
             version: format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT")),
-            kind: self.directory.kind().word().to_owned(),
-            socket_dir: self.directory.path().display().to_string(),
+            kind: self.site.directory.kind().word().to_owned(),
+            socket_dir: self.site.directory.path().display().to_string(),
             is_admin: caller.is_admin,
             driver,
             jobs: 0,
             clients: 0,
             uptime_ns: now.ns.saturating_sub(self.started.ns),
-            overcommit_percent: self.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
-            compute_overcommit_percent: self.config.compute_overcommit_millionths * 100
+            overcommit_percent: self.site.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
+            compute_overcommit_percent: self.site.config.compute_overcommit_millionths * 100
                 / partage_policy::Config::ALL_ONCE,
-            max_class: self.config.class_rule(self.directory.kind()).word().to_owned(),
+            max_class: self
+                .site
+                .config
+                .class_rule(self.site.directory.kind())
+                .word()
+                .to_owned(),
             aliases_off: self
+                .site
                 .config
                 .aliases_off
                 .iter()
                 .map(|family| family.key())
-                .chain(self.config.time_aliases_off.iter().map(|variable| variable.key()))
+                .chain(self.site.config.time_aliases_off.iter().map(|variable| variable.key()))
                 .map(str::to_owned)
                 .collect(),
             audit: AuditView {
-                drift: self.config.audit.drift.word().to_owned(),
-                unmanaged: self.config.audit.unmanaged.word().to_owned(),
-                tolerance_bytes: self.config.audit.tolerance,
+                drift: self.site.config.audit.drift.word().to_owned(),
+                unmanaged: self.site.config.audit.unmanaged.word().to_owned(),
+                tolerance_bytes: self.site.config.audit.tolerance,
             },
             notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),
@@ -344,69 +338,50 @@ impl StateDriver {
     }
 
     fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
-        let events = self.events.iter();
+        let events = self.site.events.iter();
         // Whoever is in a container has no user's eyes outside it.
         let own = Some(caller.uid).filter(|_| caller.inside.is_none());
         let packets = events
             .flat_map(|event| event.packets(own, caller.is_admin))
             .cloned()
             .collect();
-        self.effects.push(Effect::Packets { to, packets });
+        self.site.effects.push(Effect::Packets { to, packets });
         if follow {
-            self.effects.push(Effect::Follow {
+            self.site.effects.push(Effect::Follow {
                 to,
                 viewer: own,
                 is_admin: caller.is_admin,
             });
         } else {
             let message = "no more events".to_owned();
-            self.answer(to, Reply::Done { message });
+            self.site.answer(to, Reply::Done { message });
         }
-    }
-
-    /// An administrator; of a private broker, its user.
-    pub(super) fn may_administer(&self, caller: &Caller) -> bool {
-        let me = nix::unistd::geteuid().as_raw();
-        caller.is_admin
-            || self.directory.kind() == Kind::Private
-                && caller.uid == me
-                && caller.may_change_own
-                && caller.inside.is_none()
     }
 
     fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
-        if !self.may_administer(caller) {
+        if !self.site.may_administer(caller) {
             let message = "only an administrator may stop this broker".to_owned();
-            return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+            return self.site.deny(to, ErrorCode::NotAllowed, message, None);
         }
         // Its processes park: nothing but a broker brings them back.
         let is_saved = |job: &JobId| {
-            let mark = self.policy.residence(*job);
+            let mark = self.site.policy.residence(*job);
             mark.is_some_and(|mark| mark.residence == Residence::Saving)
         };
-        let saved = self.policy.live().find(is_saved);
+        let saved = self.site.policy.live().find(is_saved);
         if let Some(job) = saved {
             let message = format!("{job} is being saved, and would stand still until another broker comes");
             let hint = format!("wait until that is over (partage ps {job})");
-            return self.answer(to, Reply::Error(error_view(ErrorCode::Failed, message, Some(&hint))));
+            return self.site.deny(to, ErrorCode::Failed, message, Some(&hint));
         }
         info!(uid = caller.uid, "stopped on request");
-        let message = match self.policy.live_jobs() {
+        let message = match self.site.policy.live_jobs() {
             0 => "broker stopped".to_owned(),
             1 => "broker stopped; 1 job goes on and the next broker adopts it".to_owned(),
             jobs => format!("broker stopped; {jobs} jobs go on and the next broker adopts them"),
         };
-        self.answer(to, Reply::Done { message });
-        self.effects.push(Effect::Exit);
-    }
-}
-
-pub(super) fn error_view(code: ErrorCode, message: String, hint: Option<&str>) -> ErrorView {
-    ErrorView {
-        code,
-        message,
-        hint: hint.map(str::to_owned),
-        holders: Vec::new(),
+        self.site.answer(to, Reply::Done { message });
+        self.site.effects.push(Effect::Exit);
     }
 }
 

@@ -5,23 +5,27 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
+use partage_protocol::message::{Hello, ToBroker};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
-use super::effect::Effect;
 use super::held::Hold;
 use super::reading::Reading;
-use super::residence::Ways;
 use super::user_database::UserDatabase;
-use super::watches::Watches;
 use crate::clock::Now;
 use crate::config::Config;
-use crate::dispatcher::kernel::Linux;
+use crate::dispatcher::report::Report;
 use crate::error::Error;
+use crate::host::checkpoint::Outcome;
+use crate::host::gpu::GpuEvent;
 use crate::host::proc::{Processes, boot_id};
+use crate::host::user_database::UserEvent;
 use crate::invariants::Invariants;
 use crate::kind::Kind;
-use crate::peer::ConnectionId;
+use crate::peer::{ConnectionId, Peer};
+use crate::residence::Engine;
+use crate::site::effect::{Effect, WatchId};
+use crate::site::{Site, Watches};
 use crate::state::clients::{Client, Clients};
 use crate::state::devices::Devices;
 use crate::state::directory::SocketDir;
@@ -30,6 +34,7 @@ use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
+use crate::state::pages::HandedBack;
 use crate::state::usage;
 use crate::watch::audit_log::{AuditLog, Cause};
 use crate::watch::events::EventLog;
@@ -60,45 +65,30 @@ pub struct Parts {
 
 /// The state.
 pub struct StateDriver {
-    pub(super) policy: Policy,
-    pub(super) clients: Clients,
-    pub(super) devices: Devices,
-    pub(super) jobs: Jobs,
+    pub(super) site: Site,
+    pub(super) engine: Engine,
     pub(super) store: Store,
     pub(super) ended_jobs: EndedJobs,
-    pub(super) directory: SocketDir,
-    pub(super) config: Config,
     pub(super) reading: Reading,
-    pub(super) processes: Box<dyn Processes>,
-    pub(super) users: Users,
     pub(super) database: UserDatabase,
     pub(super) other_brokers: OtherBrokers,
     pub(super) audit: AuditLog,
     /// What the event under way changes numbers by.
     pub(super) cause: Cause,
     pub(super) random: fn() -> [u8; 32],
-    pub(super) events: EventLog,
-    pub(super) flood: Flood,
     /// What the broker inherited and could not shed, and what the system refuses it.
     pub(super) notes: Vec<String>,
     /// How many of them a run was told.
     pub(super) notes_told: usize,
-    /// Connections on which a reply is owed.
-    pub(super) tickets: BTreeSet<ConnectionId>,
     /// What waits until the devices are known.
     pub(super) held: VecDeque<Hold>,
     pub(super) started: Now,
-    pub(super) effects: Vec<Effect>,
-    pub(super) watches: Watches,
-    pub(super) ways: Ways,
-    pub(super) kernel: Linux,
     idle_exit_ns: Option<u64>,
     idle_since_ns: Option<u64>,
     /// Jobs whose processes are all stopped, as last told.
     stopped: BTreeSet<JobId>,
     /// Until then what was found of those that wait is new enough.
     stopped_until_ns: u64,
-    pub(super) todo: VecDeque<Event>,
     /// Clients whose question waits until it is known which of the others have ended.
     pub(super) searches: VecDeque<(ClientId, Vec<ClientId>)>,
     invariants: Invariants,
@@ -143,39 +133,41 @@ impl StateDriver {
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
         let config = policy_config(&parts, ledger.next_job());
         let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
-        let mut driver = Self {
+        let site = Site {
             policy: Policy::new(config),
             clients: Clients::new(ledger),
             devices: Devices::default(),
             jobs: Jobs::default(),
-            store,
-            ended_jobs,
             directory: parts.directory,
             config: parts.config,
-            reading: Reading::new(parts.config_file, now),
             processes: parts.processes,
             users: Users::default(),
+            events: EventLog::default(),
+            flood: Flood::default(),
+            tickets: BTreeSet::new(),
+            watches: Watches::default(),
+            effects: Vec::new(),
+            todo: VecDeque::new(),
+        };
+        let mut driver = Self {
+            site,
+            engine: Engine::new(),
+            store,
+            ended_jobs,
+            reading: Reading::new(parts.config_file, now),
             database: UserDatabase::default(),
             other_brokers: OtherBrokers::new(own),
             audit,
             cause: Cause::default(),
             random: parts.random,
-            events: EventLog::default(),
-            flood: Flood::default(),
             notes: parts.notes,
             notes_told: 0,
-            tickets: BTreeSet::new(),
             held: VecDeque::new(),
             started: now,
-            effects: Vec::new(),
-            watches: Watches::default(),
-            ways: Ways::default(),
-            kernel: Linux::here(),
             idle_exit_ns: parts.idle_exit_ns,
             idle_since_ns: None,
             stopped: BTreeSet::new(),
             stopped_until_ns: 0,
-            todo: VecDeque::new(),
             searches: VecDeque::new(),
             invariants: Invariants::default(),
         };
@@ -192,14 +184,14 @@ impl StateDriver {
         now: Now,
     ) {
         let mut adoption = Adoption {
-            next_job: self.clients.ledger.next_job(),
+            next_job: self.site.clients.ledger.next_job(),
             ended,
-            usage: usage::read(&self.directory.usage_file()),
+            usage: usage::read(&self.site.directory.usage_file()),
             drained: self.read_drained(),
             ..Adoption::default()
         };
         for record in jobs.into_values() {
-            self.jobs.save(record.clone());
+            self.site.jobs.save(record.clone());
             adoption.jobs.push(record);
         }
         for (line, entry) in lines {
@@ -211,7 +203,7 @@ impl StateDriver {
                 image: entry.image,
                 uid: entry.uid,
                 job: entry.job,
-                devices: self.jobs.devices(entry.job),
+                devices: self.site.jobs.devices(entry.job),
                 // It says so again when it is back.
                 has_driver: false,
                 connection: None,
@@ -220,7 +212,7 @@ impl StateDriver {
                 was_shown: false,
                 is_parked: false,
             };
-            self.clients.insert(entry.client, client);
+            self.site.clients.insert(entry.client, client);
             adoption.clients.push(LedgerClient {
                 client: entry.client,
                 job: entry.job,
@@ -233,16 +225,18 @@ impl StateDriver {
         self.step(now, Event::Adopt(adoption));
         self.meet_users();
         for (_, entry) in lines {
-            if !self.watch(entry.process) {
+            if !self.site.watch(entry.process) {
                 self.process_gone(entry.process, now);
             }
         }
-        self.recover_ways(now);
+        self.settle(now);
+        self.engine.recover_ways(&mut self.site, now);
+        self.settle(now);
     }
 
     /// Devices that a broker before drained.
     fn read_drained(&mut self) -> BTreeMap<DeviceUuid, DrainMark> {
-        let read = drained::read(&self.directory.drained_file());
+        let read = drained::read(&self.site.directory.drained_file());
         read.unwrap_or_else(|error| {
             warn!(%error, "which GPUs are drained cannot be read");
             self.note(format!("which GPUs are drained cannot be read: {error}"));
@@ -250,64 +244,142 @@ impl StateDriver {
         })
     }
 
-    /// Tells the policy and does what it says, until there is nothing more to tell.
-    pub(super) fn step(&mut self, now: Now, event: Event) {
-        self.policy.set_clock(now.ns, now.unix_ns);
-        self.cause = self.cause_of(&event);
-        let is_fresh = now.ns < self.stopped_until_ns;
-        if event.may_admit() && !is_fresh && self.policy.waiting_jobs() > 0 {
-            let waiting: Vec<JobId> = self.policy.queue().collect();
-            self.stopped_until_ns = now.ns.saturating_add(STOPPED_LOOK_NS);
-            self.find_stopped(waiting);
-        }
-        self.todo.push_back(event);
+    /// Tells the policy, and [settles](Self::settle).
+    fn step(&mut self, now: Now, event: Event) {
+        self.site.tell(event);
+        self.settle(now);
+    }
+
+    /// Does what the policy says, until there is nothing more to tell it. Nothing that is done meanwhile calls this: it
+    /// tells the site what it found.
+    pub(super) fn settle(&mut self, now: Now) {
         loop {
-            while let Some(event) = self.todo.pop_front() {
-                // Tokens are in these: not even a debug log has them.
-                trace!(?event, "event");
-                for command in self.policy.step(now.ns, event, &self.clients) {
-                    trace!(?command, "command");
-                    self.apply(command, now);
+            match self.site.todo.pop_front() {
+                Some(event) => self.decide(event, now),
+                None if self.engine.is_ready() => {}
+                None => {
+                    // Last: what it finds is heard before the question that asked for it.
+                    let Some((client, looked_at)) = self.searches.pop_front() else {
+                        return;
+                    };
+                    self.find_ended(&looked_at, now);
+                    self.site.tell(Event::Searched(client));
                 }
             }
-            // Last: what it finds is told in steps of its own.
-            let Some((client, looked_at)) = self.searches.pop_front() else {
-                return;
-            };
-            self.find_ended(&looked_at, now);
-            self.todo.push_back(Event::Searched(client));
+            // What the policy told to come back claims its room before any other event.
+            self.engine.go_on(&mut self.site, now);
         }
     }
 
-    /// Tells the policy which of these jobs are stopped, where that has changed.
-    fn find_stopped(&mut self, jobs: Vec<JobId>) {
+    fn decide(&mut self, event: Event, now: Now) {
+        self.site.policy.set_clock(now.ns, now.unix_ns);
+        let is_fresh = now.ns < self.stopped_until_ns;
+        if event.may_admit() && !is_fresh && self.site.policy.waiting_jobs() > 0 {
+            let waiting: Vec<JobId> = self.site.policy.queue().collect();
+            self.stopped_until_ns = now.ns.saturating_add(STOPPED_LOOK_NS);
+            if let Some(stopped) = self.find_stopped(waiting) {
+                self.carry_out(stopped, now);
+            }
+        }
+        self.carry_out(event, now);
+    }
+
+    fn carry_out(&mut self, event: Event, now: Now) {
+        self.cause = self.cause_of(&event);
+        // Tokens are in these: not even a debug log has them.
+        trace!(?event, "event");
+        for action in self.site.policy.step(now.ns, event, &self.site.clients) {
+            trace!(?action, "action");
+            self.apply(action, now);
+        }
+    }
+
+    /// What the policy is to hear of these jobs, where another set of jobs is stopped than before.
+    fn find_stopped(&mut self, jobs: Vec<JobId>) -> Option<Event> {
         let is_stopped = |process: &Process| {
-            let stat = self.processes.stat(process.pid);
+            let stat = self.site.processes.stat(process.pid);
             stat.is_some_and(|stat| stat.id == *process && stat.is_stopped)
         };
         let mut stopped = self.stopped.clone();
         for job in jobs {
-            let processes = self.policy.processes(job);
+            let processes = self.site.policy.processes(job);
             match !processes.is_empty() && processes.iter().all(is_stopped) {
                 true => stopped.insert(job),
                 false => stopped.remove(&job),
             };
         }
-        if stopped != self.stopped {
+        (stopped != self.stopped).then(|| {
             self.stopped.clone_from(&stopped);
-            self.todo.push_back(Event::Stopped(stopped));
-        }
+            Event::Stopped(stopped)
+        })
     }
 
     /// Tells the policy which live jobs are stopped, before a command is answered about them.
     pub(super) fn find_stopped_jobs(&mut self, now: Now) {
-        let live: Vec<JobId> = self.policy.live().collect();
+        let live: Vec<JobId> = self.site.policy.live().collect();
         self.stopped
-            .retain(|job| live.contains(job) || self.policy.queue().any(|waiting| waiting == *job));
-        self.find_stopped(live);
-        if let Some(event) = self.todo.pop_front() {
+            .retain(|job| live.contains(job) || self.site.policy.queue().any(|waiting| waiting == *job));
+        if let Some(event) = self.find_stopped(live) {
             self.step(now, event);
         }
+    }
+
+    /// A connection's first binary packet, and the pages that came with it.
+    pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
+        self.greet(peer, hello, pages, now);
+        self.settle(now);
+    }
+
+    /// A packet of an attached client.
+    ///
+    /// # Errors
+    /// What the client did wrong; close its connection.
+    pub fn message(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
+        let heard = self.hear(connection, message, now);
+        self.settle(now);
+        heard
+    }
+
+    /// A whole request came in.
+    pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
+        self.serve(peer, document, now);
+        self.settle(now);
+    }
+
+    /// A connection closed, by either side.
+    pub fn closed(&mut self, connection: ConnectionId, now: Now) {
+        self.lose(connection, now);
+        self.settle(now);
+    }
+
+    /// A watched process ended.
+    pub fn ended(&mut self, id: WatchId, now: Now) {
+        self.take_end(id, now);
+        self.settle(now);
+    }
+
+    /// The devices' side told something.
+    pub fn gpu(&mut self, event: GpuEvent, now: Now) {
+        self.see(event, now);
+        self.settle(now);
+    }
+
+    /// The dispatcher reported something.
+    pub fn report(&mut self, report: Report, now: Now) {
+        self.take_report(report);
+        self.settle(now);
+    }
+
+    /// The user database answered, or did not.
+    pub fn user_event(&mut self, event: UserEvent, now: Now) {
+        self.hear_of_users(event, now);
+        self.settle(now);
+    }
+
+    /// What became of a question about a job's process.
+    pub fn helper_answered(&mut self, job: JobId, outcome: Outcome, now: Now) {
+        self.engine.helper_answered(&mut self.site, job, outcome, now);
+        self.settle(now);
     }
 
     /// The system refuses the broker something: a sentence for commands that ask about the broker.
@@ -317,24 +389,30 @@ impl StateDriver {
 
     /// What the server is to do now.
     pub fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+        std::mem::take(&mut self.site.effects)
     }
 
     /// Does what time brings.
     pub fn tick(&mut self, now: Now) {
-        if self.policy.next_deadline().is_some_and(|deadline| now.ns >= deadline) {
+        if self
+            .site
+            .policy
+            .next_deadline()
+            .is_some_and(|deadline| now.ns >= deadline)
+        {
             self.step(now, Event::Tick);
         }
         self.tick_devices(now);
-        self.tick_ways(now);
-        self.tick_idle(now);
-        self.tick_periodic(now);
-        self.say_unsaid(now);
+        self.engine.tick(&mut self.site, now);
+        self.settle(now);
+        self.site.say_unsaid(now);
         // Not in `step`: an answer that waits to be sent does not wait for this.
-        let (policy, clients) = (&self.policy, &self.clients);
+        let (policy, clients) = (&self.site.policy, &self.site.clients);
         self.invariants.check(now.ns, || policy.check(clients));
-        let is_idle =
-            self.clients.count() == 0 && self.jobs.is_empty() && self.tickets.is_empty() && self.held.is_empty();
+        let is_idle = self.site.clients.count() == 0
+            && self.site.jobs.is_empty()
+            && self.site.tickets.is_empty()
+            && self.held.is_empty();
         if !is_idle {
             self.idle_since_ns = None;
             return;
@@ -344,7 +422,7 @@ impl StateDriver {
             && now.ns >= since + patience
         {
             info!("no job for a while: leaving");
-            self.effects.push(Effect::Exit);
+            self.site.effects.push(Effect::Exit);
         }
     }
 
@@ -355,9 +433,13 @@ impl StateDriver {
             (Some(since), Some(patience)) => since + patience,
             _ => u64::MAX,
         };
-        let policy = self.policy.next_deadline().unwrap_or(u64::MAX);
-        let unsaid = self.flood.due_ns().unwrap_or(u64::MAX);
-        let ways = self.ways_due_ns().min(self.idle_due_ns()).min(self.periodic_due_ns());
-        policy.min(self.devices.next_look_ns()).min(idle).min(unsaid).min(ways)
+        let policy = self.site.policy.next_deadline().unwrap_or(u64::MAX);
+        let unsaid = self.site.flood.due_ns().unwrap_or(u64::MAX);
+        let ways = self.engine.due_ns();
+        policy
+            .min(self.site.devices.next_look_ns())
+            .min(idle)
+            .min(unsaid)
+            .min(ways)
     }
 }

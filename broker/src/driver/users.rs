@@ -16,24 +16,24 @@ const ADMINISTRATORS: &str = "partage";
 impl StateDriver {
     /// The administrators' socket is there: lets the group `partage`, where there is one, reach it.
     pub fn share_admin_socket(&mut self) {
-        if self.directory.kind() != Kind::Managed {
+        if self.site.directory.kind() != Kind::Managed {
             return;
         }
-        match self.users.local_gid(ADMINISTRATORS) {
+        match self.site.users.local_gid(ADMINISTRATORS) {
             Some(gid) => self.give_admin_socket(gid),
             None => self.database.wants_administrators = true,
         }
     }
 
     fn give_admin_socket(&self, gid: u32) {
-        if let Err(error) = chown(&self.directory.admin_socket(), None, Some(Gid::from_raw(gid))) {
+        if let Err(error) = chown(&self.site.directory.admin_socket(), None, Some(Gid::from_raw(gid))) {
             warn!(%error, "the group {ADMINISTRATORS} does not get the administrators' socket");
         }
     }
 
     /// What the database is to be asked now.
     pub fn take_user_asks(&mut self, now: Now) -> Vec<Ask> {
-        let mut asks: Vec<Ask> = self.users.take_wanted(now.ns).into_iter().map(Ask::User).collect();
+        let mut asks: Vec<Ask> = self.site.users.take_wanted(now.ns).into_iter().map(Ask::User).collect();
         if std::mem::take(&mut self.database.wants_administrators) {
             asks.push(Ask::Group(ADMINISTRATORS.to_owned()));
         }
@@ -41,12 +41,12 @@ impl StateDriver {
     }
 
     /// The database answered, or did not.
-    pub fn user_event(&mut self, event: UserEvent, now: Now) {
+    pub(super) fn hear_of_users(&mut self, event: UserEvent, now: Now) {
         match event {
             UserEvent::Answered(ask, answer) => {
                 if self.database.silent.take().is_some() {
                     let text = "the user database answers again".to_owned();
-                    self.publish(now, "user-database-answers", None, None, text);
+                    self.site.publish(now, "user-database-answers", None, None, text);
                 }
                 match (ask, answer) {
                     (Ask::User(uid), Answer::User(account)) => self.user_known(uid, account, now),
@@ -59,33 +59,27 @@ impl StateDriver {
                 let is_news = self.database.silent.replace(why).is_none();
                 if let Some(text) = self.database.note().filter(|_| is_news) {
                     warn!(text, "users");
-                    self.publish(now, "user-database-silent", None, None, text);
+                    self.site.publish(now, "user-database-silent", None, None, text);
                 }
             }
         }
     }
 
     fn user_known(&mut self, uid: u32, account: Option<Account>, now: Now) {
-        self.users.take(uid, account, now.ns);
+        self.site.users.take(uid, account, now.ns);
         let event = Event::UserKnown {
             uid,
-            user: self.users.name(uid),
-            groups: self.users.groups(uid, &[]),
+            user: self.site.users.name(uid),
+            groups: self.site.users.groups(uid, &[]),
         };
-        self.step(now, event);
+        self.site.tell(event);
     }
 
     /// The users of all jobs are met: after the rules were read, which may ask for groups now.
     pub(super) fn meet_users(&mut self) {
-        self.users.follow_groups(self.config.rules.match_groups());
-        for uid in self.policy.users() {
-            self.users.groups(uid, &[]);
+        self.site.users.follow_groups(self.site.config.rules.match_groups());
+        for uid in self.site.policy.users() {
+            self.site.users.groups(uid, &[]);
         }
-    }
-
-    /// Names and gids of a process's groups, and of those that its user is in.
-    pub(super) fn groups_of(&mut self, pid: u32, uid: u32) -> Vec<String> {
-        let gids = self.processes.groups(pid);
-        self.users.groups(uid, &gids)
     }
 }

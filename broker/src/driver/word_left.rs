@@ -16,10 +16,10 @@ use crate::watch::local_accounts::LocalAccounts;
 impl StateDriver {
     /// Writes it anew, as the rules say now. A private broker leaves none: its programs start the next one.
     pub(super) fn leave_word(&mut self) {
-        if self.directory.kind() == Kind::Private {
+        if self.site.directory.kind() == Kind::Private {
             return;
         }
-        let (mut text, unknown) = lines(&self.config.rules, &mut LocalAccounts::default());
+        let (mut text, unknown) = lines(&self.site.config.rules, &mut LocalAccounts::default());
         for name in unknown {
             self.note(format!(
                 "without_broker: {name} is in none of the local files; while the broker is away it is closed to them"
@@ -30,7 +30,7 @@ impl StateDriver {
             self.note("without_broker: more users and groups than programs can read; it is closed to all".to_owned());
             text.clear();
         }
-        let folder = self.directory.client_folder();
+        let folder = self.site.directory.client_folder();
         if let Err(error) = write(&folder, &text) {
             warn!(%error, "what programs may do while the broker is away cannot be written");
             self.note(format!(

@@ -9,8 +9,8 @@ use super::connection::Role;
 use super::event_loop::Server;
 use super::token::Token;
 use crate::clock::Now;
-use crate::driver::effect::Effect;
 use crate::peer::ConnectionId;
+use crate::site::effect::Effect;
 
 impl Server {
     /// Does what the driver wants done; that may make it want more.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The number that epoll returns with an event, and the descriptor that it stands for.
 
-use crate::driver::effect::WatchId;
 use crate::peer::ConnectionId;
+use crate::site::effect::WatchId;
 
 /// Connections and watches count up from here; the lowest bit tells them apart.
 const FIRST: u64 = 16;

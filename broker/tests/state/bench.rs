@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use partage_broker::clock::Now;
 use partage_broker::config::Config;
-use partage_broker::driver::effect::{Effect, WatchId};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::host::fake::FakeGpu;
 use partage_broker::host::gpu::Gpu;
@@ -19,6 +18,7 @@ use partage_broker::host::proc::{Proc, Processes, Stat};
 use partage_broker::kind::Kind;
 use partage_broker::peer::ConnectionId;
 use partage_broker::peer::Peer;
+use partage_broker::site::effect::{Effect, WatchId};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::testing::Scratch;
 use partage_protocol::admin::{JobView, Reply, StatusView};

@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use partage_broker::driver::effect::Effect;
 use partage_broker::host::fake::FakeGpu;
 use partage_broker::host::gpu::{Driver, GpuEvent};
+use partage_broker::site::effect::Effect;
 use partage_protocol::admin::Reply;
 use partage_protocol::message::ToClient;
 use partage_protocol::units::{GIB, SECOND_NS};

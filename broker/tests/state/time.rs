@@ -3,8 +3,8 @@
 
 use partage_broker::dispatcher::message::Message;
 use partage_broker::dispatcher::report::Report;
-use partage_broker::driver::effect::Effect;
 use partage_broker::host::fake::FakeGpu;
+use partage_broker::site::effect::Effect;
 use partage_policy::{Cause, JobTime, Regime, TimeState, UnmanagedLoad};
 use partage_protocol::admin::Reply;
 use partage_protocol::units::{GIB, SECOND_NS};

@@ -84,6 +84,21 @@ fn books_that_name_a_decision_are_found() {
 }
 
 #[test]
+fn an_engine_that_names_the_driver_is_found() {
+    let crate_ = |engine: &'static str| {
+        rules(&[
+            ("broker/Cargo.toml", ""),
+            ("broker/src/lib.rs", "mod driver; mod residence; mod site;"),
+            ("broker/src/driver/mod.rs", "pub fn step() {}"),
+            ("broker/src/residence/mod.rs", engine),
+            ("broker/src/site/mod.rs", "pub fn tell() {}"),
+        ])
+    };
+    assert!(crate_("use crate::site::tell;").is_empty());
+    assert_eq!(crate_("fn f() { crate::driver::step(); }"), ["engine-knows-no-driver"]);
+}
+
+#[test]
 fn a_row_whose_folder_has_moved_is_named() {
     let here: Vec<_> = WALLS
         .iter()
@@ -119,7 +134,7 @@ fn words_are_banned_where_their_row_says() {
         ["dispatcher-does-not-wait"]
     );
     assert_eq!(
-        one("broker/src/driver/residence/way.rs", "fn f() { nvml::clear(); }"),
+        one("broker/src/residence/way.rs", "fn f() { nvml::clear(); }"),
         ["plan-calls-no-driver"]
     );
     assert_eq!(

@@ -17,8 +17,9 @@ use partage_protocol::snapshot::{SavedDevice, Unfit};
 use partage_protocol::units::{DeviceUuid, JobId};
 use serde::{Deserialize, Serialize};
 
-use crate::driver::state_driver::StateDriver;
+use super::facts::shown_to;
 use crate::host::proc;
+use crate::site::Site;
 use crate::snapshot::dump::write_whole;
 
 /// An old device and the one in its place.
@@ -110,60 +111,58 @@ pub(super) fn whole(
     Ok(pairs)
 }
 
-impl StateDriver {
-    /// What a snapshot says of a device.
-    pub(super) fn saved_device(&self, device: DeviceUuid) -> SavedDevice {
-        let facts = self.devices.list().get(&device);
-        SavedDevice {
-            uuid: device.to_string(),
-            name: facts.map(|facts| facts.model.clone()).unwrap_or_default(),
-            total_bytes: facts.map_or(0, |facts| facts.total),
-        }
+/// What a snapshot says of a device.
+pub(super) fn saved_device(site: &Site, device: DeviceUuid) -> SavedDevice {
+    let facts = site.devices.list().get(&device);
+    SavedDevice {
+        uuid: device.to_string(),
+        name: facts.map(|facts| facts.model.clone()).unwrap_or_default(),
+        total_bytes: facts.map_or(0, |facts| facts.total),
     }
+}
 
-    /// The devices that the kernel shows to a process.
-    pub(super) fn machine_of(&self, process: Process) -> Vec<SavedDevice> {
-        let shown = self.shown_to(process).into_iter();
-        shown.map(|device| self.saved_device(device)).collect()
-    }
+/// The devices that the kernel shows to a process.
+pub(super) fn machine_of(site: &Site, process: Process) -> Vec<SavedDevice> {
+    let shown = shown_to(site, process).into_iter();
+    shown.map(|device| saved_device(site, device)).collect()
+}
 
-    /// Writes down which map the processes of a restored job are to come back by.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn write_map(&self, job: JobId, map: &RestoredMap) -> std::io::Result<()> {
-        write_whole(&self.map_file(job), &serde_json::to_vec(map)?)
-    }
+/// Writes down which map the processes of a restored job are to come back by.
+///
+/// # Errors
+/// The system's.
+pub(super) fn write_map(site: &Site, job: JobId, map: &RestoredMap) -> std::io::Result<()> {
+    write_whole(&map_file(site, job), &serde_json::to_vec(map)?)
+}
 
-    /// The map of a restored process that was not mapped yet; empty for any other.
-    pub(super) fn restored_map(&self, job: JobId, process: Process) -> Vec<Pair> {
-        let map = self.read_map(job).unwrap_or_default();
-        let number = proc::inner_number(process.pid);
-        let is_left = number.is_some_and(|number| map.left.contains(&number));
-        if is_left { map.pairs } else { Vec::new() }
-    }
+/// The map of a restored process that was not mapped yet; empty for any other.
+pub(super) fn restored_map(site: &Site, job: JobId, process: Process) -> Vec<Pair> {
+    let map = read_map(site, job).unwrap_or_default();
+    let number = proc::inner_number(process.pid);
+    let is_left = number.is_some_and(|number| map.left.contains(&number));
+    if is_left { map.pairs } else { Vec::new() }
+}
 
-    /// It is about to be checkpointed: what it has is on its job's own devices.
-    ///
-    /// # Errors
-    /// The system's: it could not be told later.
-    pub(super) fn note_mapped(&self, job: JobId, process: Process) -> std::io::Result<()> {
-        // Most jobs have none.
-        let Some(mut map) = self.read_map(job) else {
-            return Ok(());
-        };
-        let number = proc::inner_number(process.pid);
-        map.left.retain(|left| Some(*left) != number);
-        self.write_map(job, &map)
-    }
+/// It is about to be checkpointed: what it has is on its job's own devices.
+///
+/// # Errors
+/// The system's: it could not be told later.
+pub(super) fn note_mapped(site: &Site, job: JobId, process: Process) -> std::io::Result<()> {
+    // Most jobs have none.
+    let Some(mut map) = read_map(site, job) else {
+        return Ok(());
+    };
+    let number = proc::inner_number(process.pid);
+    map.left.retain(|left| Some(*left) != number);
+    write_map(site, job, &map)
+}
 
-    fn read_map(&self, job: JobId) -> Option<RestoredMap> {
-        serde_json::from_slice(&std::fs::read(self.map_file(job)).ok()?).ok()
-    }
+fn read_map(site: &Site, job: JobId) -> Option<RestoredMap> {
+    serde_json::from_slice(&std::fs::read(map_file(site, job)).ok()?).ok()
+}
 
-    pub(super) fn map_file(&self, job: JobId) -> PathBuf {
-        self.directory.snapshots().join(format!("{job}.map"))
-    }
+pub(super) fn map_file(site: &Site, job: JobId) -> PathBuf {
+    site.directory.snapshots().join(format!("{job}.map"))
 }
 
 #[cfg(test)]

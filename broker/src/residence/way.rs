@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is under way with each job's memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::process::Child;
 
@@ -10,19 +10,16 @@ use partage_policy::{
 };
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::idle::Idle;
-use super::periodic::Periodic;
-
 /// Everything that is under way.
 #[derive(Debug, Default)]
-pub struct Ways {
+pub(super) struct Ways {
     pub(super) by_job: BTreeMap<JobId, Way>,
     /// Jobs whose hold is closed, by this broker.
     pub(super) closed: BTreeMap<JobId, Closed>,
     /// Processes that ended and of which the passages have not heard.
     pub(super) gone: Vec<(JobId, Process)>,
-    /// Jobs that are being carried on at this moment, and are not in their places.
-    pub(super) followed: BTreeSet<JobId>,
+    /// What can go on: the policy has heard what it was told by then.
+    pub(super) ready: VecDeque<Turn>,
     /// Jobs that were told to come back while something else was under way with them.
     pub(super) to_come: BTreeSet<JobId>,
     /// What was said last of a return that is tried again and again.
@@ -35,16 +32,23 @@ pub struct Ways {
     pub(super) ended_moves: Vec<EndedMove>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
-    /// What was seen of the jobs that leave when they are idle.
-    pub(super) idle: Idle,
     /// Commands that wait until all processes of a job that is restored said hello.
     pub(super) expecting: BTreeMap<JobId, Expecting>,
     /// Until when each of those processes has to, in this broker's time.
     pub(super) restores: BTreeMap<JobId, u64>,
     /// When a job that is away and that NVML shows may be asked about again.
     pub(super) behind: BTreeMap<JobId, u64>,
-    /// When each job is to be saved next that is saved again and again.
-    pub(super) periodic: Periodic,
+}
+
+/// Something that can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The way of a job.
+    Job(JobId),
+    /// A device of which a command said whether it is to take jobs.
+    Drain(DeviceUuid),
+    /// A device of whose moves one ended.
+    Drained(DeviceUuid),
 }
 
 /// A device that is being emptied.
@@ -168,6 +172,8 @@ pub(super) struct Way {
 /// How far.
 #[derive(Debug)]
 pub(super) enum Phase {
+    /// What lingers where it is to go is asked to give way, before anything is touched.
+    Clearing,
     /// A helper tries whether the driver takes a map, before anything is touched; then the processes are asked.
     Trying { left: Vec<Process> },
     /// Each process is asked for its state before anything is touched; the first is being asked.
@@ -197,7 +203,9 @@ pub(super) enum Beginning {
 pub(super) enum Waiting {
     /// A helper's answer.
     Helper,
-    /// The books, while clients of the broker before are awaited.
+    /// The policy, which was told what the job's record is to say.
+    Written,
+    /// The books: what lingers at a target gives way first, and clients of the broker before may be awaited.
     Books { place: Place },
     /// No thread of the job is in the driver.
     Inside { until_ns: u64 },
@@ -225,6 +233,13 @@ pub(super) enum Waiting {
     Ended { until_ns: u64 },
     /// Time.
     Time { until_ns: u64 },
+}
+
+impl Waiting {
+    /// Is it over when the policy has heard what it was told?
+    pub(super) const fn is_for_policy(&self) -> bool {
+        matches!(self, Self::Written | Self::Books { .. })
+    }
 }
 
 impl Phase {
@@ -289,8 +304,8 @@ impl Way {
 impl Ways {
     /// Is anything under way with a job's memory?
     #[must_use]
-    pub fn has(&self, job: JobId) -> bool {
-        self.by_job.contains_key(&job) || self.followed.contains(&job)
+    pub(super) fn has(&self, job: JobId) -> bool {
+        self.by_job.contains_key(&job)
     }
 
     /// The jobs whose memory goes into host memory, for good or on its way to another device.
@@ -298,11 +313,6 @@ impl Ways {
         let is_leaving = |way: &Way| matches!(way.purpose, Purpose::Suspend | Purpose::Move(_) | Purpose::Save);
         let leaving = self.by_job.iter().filter(move |(_, way)| is_leaving(way));
         leaving.map(|(job, _)| *job)
-    }
-
-    /// There may be another driver from now on.
-    pub fn forget_maps(&mut self) {
-        self.maps.clear();
     }
 
     /// A move came to this, for whoever drains one of its devices.
@@ -313,19 +323,21 @@ impl Ways {
         }
     }
 
-    /// A record was written, or could not be. It may say that its job leaves when it is idle.
-    pub fn note_written(&mut self, job: JobId, is_written: bool) {
-        self.idle.hurry();
-        self.periodic.hurry();
-        if is_written {
-            self.unwritten.remove(&job);
-        } else {
-            self.unwritten.insert(job);
+    /// A way that can go on.
+    pub(super) fn start(&mut self, job: JobId, way: Way) {
+        self.by_job.insert(job, way);
+        self.hurry(Turn::Job(job));
+    }
+
+    /// It can go on.
+    pub(super) fn hurry(&mut self, turn: Turn) {
+        if !self.ready.contains(&turn) {
+            self.ready.push_back(turn);
         }
     }
 
     /// A job is forgotten.
-    pub fn forget(&mut self, job: JobId) {
+    pub(super) fn forget(&mut self, job: JobId) {
         self.closed.remove(&job);
         self.unwritten.remove(&job);
         self.to_come.remove(&job);

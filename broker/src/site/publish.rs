@@ -5,20 +5,20 @@ use partage_protocol::admin::{EventNumbers, EventView};
 use partage_protocol::units::JobId;
 use tracing::info;
 
+use super::Site;
 use super::effect::Effect;
-use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::watch::events::Recorded;
 use crate::watch::flood::{FREE, is_always_said};
 
-impl StateDriver {
-    pub(super) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
+impl Site {
+    pub(crate) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
         let uid = job.and_then(|job| self.policy.owner(job));
         self.publish_of(now, uid, kind, (job, pid), (text, EventNumbers::default()));
     }
 
     /// The same of a job whose owner is said: it may be forgotten.
-    pub(super) fn publish_of(
+    pub(crate) fn publish_of(
         &mut self,
         now: Now,
         uid: Option<u32>,
@@ -42,7 +42,7 @@ impl StateDriver {
     }
 
     /// Says how many events were not, where their minute is over.
-    pub(super) fn say_unsaid(&mut self, now: Now) {
+    pub(crate) fn say_unsaid(&mut self, now: Now) {
         for unsaid in self.flood.ended(now.ns) {
             let text = format!("{} more events of kind {} were not said", unsaid.count, unsaid.kind);
             self.record(now, unsaid.uid, "unsaid", (None, None), (text, EventNumbers::default()));

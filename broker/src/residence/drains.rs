@@ -11,76 +11,72 @@
 //! not go yet are named as staying. A broker's death ends the command and not the mark; the next `drain` goes on with
 //! the jobs that are left.
 
-use partage_policy::{Caller, DrainMark, Emptying, Event, Next, Obstacle, Patience, Residence, Stay, Ticket};
+use partage_policy::{Caller, DrainMark, Emptying, Event, Next, Obstacle, Patience, Stay, Ticket};
 use partage_protocol::admin::{DrainView, ErrorCode, ErrorView, MovedView, Reply, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::commands::in_the_way;
-use super::way::{EndedMove, Leaving, Purpose};
+use super::answers::in_the_way;
+use super::engine::Engine;
+use super::facts::residence_of;
+use super::way::{EndedMove, Leaving, Purpose, Turn};
 use crate::clock::Now;
-use crate::driver::requests::error_view;
-use crate::driver::state_driver::StateDriver;
+use crate::site::Site;
 use crate::state::drained;
 
-impl StateDriver {
+impl Engine {
     /// A command about a device that is to take no jobs (with the patience for their moves), or jobs again.
     pub(super) fn drain(
         &mut self,
+        site: &mut Site,
         ticket: Ticket,
         caller: &Caller,
         (gpu, patience): (&str, Option<Patience>),
         now: Now,
     ) {
         let is_drained = patience.is_some();
-        if !self.may_administer(caller) {
+        if !site.may_administer(caller) {
             let verb = if is_drained { "drain" } else { "undrain" };
             let message = format!("only an administrator may {verb} a GPU of this broker");
-            return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+            return site.deny_ticket(ticket, ErrorCode::NotAllowed, message, None);
         }
-        let device = match self.policy.device_named(gpu) {
+        let device = match site.policy.device_named(gpu) {
             Ok(device) => device,
-            Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
+            Err(why) => return site.answer_ticket(ticket, Reply::Error(why)),
         };
-        let was = self.policy.is_drained(device);
+        let was = site.policy.is_drained(device);
         let mark = is_drained.then_some(DrainMark {
             since_unix_ns: Some(now.unix_ns),
             uid: Some(caller.uid),
         });
         if was != is_drained
-            && let Err(error) = self.mark_drained(device, mark, now)
+            && let Err(error) = mark_drained(site, device, mark)
         {
             let message = format!("the mark cannot be written to the state folder: {error}");
-            return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
+            return site.deny_ticket(ticket, ErrorCode::Failed, message, None);
         }
         if let Some(patience) = patience {
-            let jobs = self.policy.jobs_to_move(device, &self.clients);
             let drain = self.ways.drains.entry(device).or_default();
-            drain.jobs.begin(&jobs);
             drain.patience = patience;
             drain.tickets.push(ticket);
-            return self.drain_on(device, now);
+            return self.ways.hurry(Turn::Drain(device));
         }
-        let message = self.policy.undrained_text(device, was);
-        self.answer_ticket(ticket, Reply::Done { message });
+        let message = site.policy.undrained_text(device, was);
+        site.answer_ticket(ticket, Reply::Done { message });
         if let Some(drain) = self.ways.drains.get_mut(&device) {
             drain.jobs.call_off();
-            self.drain_on(device, now);
+            self.ways.hurry(Turn::Drained(device));
         }
     }
 
-    fn mark_drained(&mut self, device: DeviceUuid, mark: Option<DrainMark>, now: Now) -> std::io::Result<()> {
-        let mut all = self.policy.drained().clone();
-        match mark {
-            Some(mark) => all.insert(device, mark),
-            None => all.remove(&device),
-        };
-        drained::write(&self.directory.drained_file(), &all)?;
-        self.step(now, Event::Drain { device, mark });
-        Ok(())
+    /// Looks which jobs are to leave a device, now that it takes none.
+    pub(super) fn begin_drain(&mut self, site: &mut Site, device: DeviceUuid, now: Now) {
+        let jobs = site.policy.jobs_to_move(device, &site.clients);
+        self.of_drain(device, |drain| drain.begin(&jobs));
+        self.drain_on(site, device, now);
     }
 
     /// Sends the next job off that can go; answers who asked once none is left.
-    fn drain_on(&mut self, device: DeviceUuid, now: Now) {
+    pub(super) fn drain_on(&mut self, site: &mut Site, device: DeviceUuid, now: Now) {
         loop {
             let Some(drain) = self.ways.drains.get_mut(&device) else {
                 return;
@@ -89,20 +85,20 @@ impl StateDriver {
             let job = match drain.jobs.next_thing() {
                 Next::Look(job) => job,
                 Next::Wait => return,
-                Next::Over => return self.drained(device),
+                Next::Over => return self.drained(site, device),
             };
             if self.is_arriving(job, device) {
                 self.of_drain(device, |jobs| jobs.awaits(job));
                 continue;
             }
-            match self.way_off(job, device) {
+            match self.way_off(site, job, device) {
                 Ok(purpose) => {
                     self.of_drain(device, |jobs| jobs.goes(job));
                     let leaving = Leaving {
                         patience,
                         ..Leaving::unasked(purpose)
                     };
-                    return self.begin_to_leave(job, leaving, now);
+                    return self.begin_to_leave(site, job, leaving, now);
                 }
                 Err(why) => self.of_drain(device, |jobs| jobs.stays(job, why.message, why.hint)),
             }
@@ -122,23 +118,20 @@ impl StateDriver {
     }
 
     /// How a job can leave a device: first whatever keeps it there, then the room elsewhere.
-    fn way_off(&self, job: JobId, device: DeviceUuid) -> Result<Purpose, ErrorView> {
+    fn way_off(&self, site: &Site, job: JobId, device: DeviceUuid) -> Result<Purpose, ErrorView> {
         if let Some(way) = self.ways.by_job.get(&job) {
-            let residence = self
-                .policy
-                .residence(job)
-                .map_or(Residence::Here, |mark| mark.residence);
+            let residence = residence_of(site, job);
             return Err(in_the_way(&[Obstacle::NotHere(job, way.under_way(residence))]));
         }
-        if let Some(why_not) = self.why_not(job, Purpose::Suspend) {
+        if let Some(why_not) = self.why_not(site, job, Purpose::Suspend) {
             return Err(why_not);
         }
-        let exchange = self.policy.place_to_move(job, device, &self.clients)?;
+        let exchange = site.policy.place_to_move(job, device, &site.clients)?;
         Ok(Purpose::Move(exchange))
     }
 
     /// Moves ended: the drains of their devices go on.
-    pub(super) fn take_ended_moves(&mut self, now: Now) {
+    pub(super) fn take_ended_moves(&mut self) {
         for EndedMove { job, exchange, result } in std::mem::take(&mut self.ways.ended_moves) {
             let to = exchange.target.device;
             let is_there = matches!(&result, Some(Ok(device)) if *device == to);
@@ -150,21 +143,21 @@ impl StateDriver {
                     Some(Ok(device)) => drain.jobs.moved(job, device),
                     Some(Err((why, hint))) => drain.jobs.stays(job, why, hint),
                 }
-                self.drain_on(exchange.from, now);
+                self.ways.hurry(Turn::Drained(exchange.from));
             }
             if let Some(drain) = self.ways.drains.get_mut(&to)
                 && drain.jobs.arrived(job, is_there)
             {
-                self.drain_on(to, now);
+                self.ways.hurry(Turn::Drained(to));
             }
         }
     }
 
-    fn drained(&mut self, device: DeviceUuid) {
+    fn drained(&mut self, site: &mut Site, device: DeviceUuid) {
         let Some(drain) = self.ways.drains.remove(&device) else {
             return;
         };
-        let indices = self.devices.list();
+        let indices = site.devices.list();
         let index = |device: DeviceUuid| indices.get(&device).map(|facts| facts.index);
         let (moved, staying) = drain.jobs.into_result();
         let moved = moved.into_iter().map(|(job, to)| MovedView {
@@ -180,12 +173,23 @@ impl StateDriver {
         let view = DrainView {
             gpu: device.to_string(),
             gpu_index: index(device),
-            is_drained: self.policy.is_drained(device),
+            is_drained: site.policy.is_drained(device),
             moved: moved.collect(),
             staying: staying.collect(),
         };
         for ticket in drain.tickets {
-            self.answer_ticket(ticket, Reply::Drained(view.clone()));
+            site.answer_ticket(ticket, Reply::Drained(view.clone()));
         }
     }
+}
+
+fn mark_drained(site: &mut Site, device: DeviceUuid, mark: Option<DrainMark>) -> std::io::Result<()> {
+    let mut all = site.policy.drained().clone();
+    match mark {
+        Some(mark) => all.insert(device, mark),
+        None => all.remove(&device),
+    };
+    drained::write(&site.directory.drained_file(), &all)?;
+    site.tell(Event::Drain { device, mark });
+    Ok(())
 }

@@ -14,7 +14,7 @@
 //! ```
 //! What a passage decides is the policy's (`policy/src/residence/`); here is what its steps do: hold words in the
 //! clients' pages (`holds.rs`), the driver's calls by a helper of the job's user (an effect, answered by
-//! [`StateDriver::helper_answered`](super::state_driver::StateDriver::helper_answered)), looks of NVML, the books, the
+//! [`StateDriver::), looks of NVML, the books, the
 //! record on disk. One step of one job is under way at a time, and nothing here waits.
 
 mod answers;
@@ -23,17 +23,25 @@ mod code;
 mod commands;
 mod device_map;
 mod drains;
+mod dumping;
+mod engine;
 mod facts;
 mod holds;
 mod idle;
 mod idle_jobs;
+mod leaving;
+mod maps;
 mod moves;
 mod periodic;
 mod periodic_jobs;
+mod recovering;
 mod restoring;
 mod saving;
 mod steps;
+mod turns;
 mod waits;
 mod way;
 
-pub use way::Ways;
+pub(crate) use engine::Engine;
+pub(crate) use restoring::{has_needs, owe};
+pub(crate) use saving::may_save;

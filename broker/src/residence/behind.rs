@@ -5,20 +5,23 @@
 use partage_policy::{Passage, Patience, Place, Process, Residence};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
+use super::engine::Engine;
+use super::facts::processes_with_library;
+use super::steps::owed;
 use super::way::{Purpose, Way};
 use crate::clock::Now;
-use crate::driver::state_driver::StateDriver;
+use crate::site::Site;
 
 /// A driver that says *checkpointed* of a process that NVML shows is asked again after this.
 const ASKED_AGAIN_NS: u64 = 10 * SECOND_NS;
 
-impl StateDriver {
+impl Engine {
     /// A look at a device showed these processes.
-    pub(in crate::driver) fn notice_restored(&mut self, device: DeviceUuid, now: Now) {
-        let shown = self.devices.shown_on(device).into_iter();
-        let stats = shown.filter_map(|pid| self.processes.stat(pid));
+    pub(crate) fn notice_restored(&mut self, site: &mut Site, device: DeviceUuid, now: Now) {
+        let shown = site.devices.shown_on(device).into_iter();
+        let stats = shown.filter_map(|pid| site.processes.stat(pid));
         let found: Vec<(JobId, Process)> = stats
-            .filter_map(|stat| Some((self.away_job_of(stat.id)?, stat.id)))
+            .filter_map(|stat| Some((self.away_job_of(site, stat.id)?, stat.id)))
             .collect();
         for (job, process) in found {
             let is_asked = self.ways.behind.get(&job).is_some_and(|until_ns| now.ns < *until_ns);
@@ -26,25 +29,25 @@ impl StateDriver {
                 continue;
             }
             self.ways.behind.insert(job, now.ns.saturating_add(ASKED_AGAIN_NS));
-            self.take_restored(job, process, now);
+            self.take_restored(site, job, process, now);
         }
     }
 
     /// The job of a process, where it is away, has the process's memory in the host's, and nothing is under way.
-    fn away_job_of(&self, process: Process) -> Option<JobId> {
-        let clients = self.clients.of_process(process);
-        let job = self.clients.get(*clients.first()?)?.job;
-        let is_away = self.policy.residence(job)?.residence == Residence::Away;
-        (is_away && !self.ways.has(job) && !self.owed(job, process, Place::Source).is_empty()).then_some(job)
+    fn away_job_of(&self, site: &Site, process: Process) -> Option<JobId> {
+        let clients = site.clients.of_process(process);
+        let job = site.clients.get(*clients.first()?)?.job;
+        let is_away = site.policy.residence(job)?.residence == Residence::Away;
+        (is_away && !self.ways.has(job) && !owed(site, job, process, Place::Source).is_empty()).then_some(job)
     }
 
-    fn take_restored(&mut self, job: JobId, process: Process, now: Now) {
-        let Some(mark) = self.policy.residence(job).cloned() else {
+    fn take_restored(&mut self, site: &mut Site, job: JobId, process: Process, now: Now) {
+        let Some(mark) = site.policy.residence(job).cloned() else {
             return;
         };
-        let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        let (devices, processes) = (site.jobs.devices(job), processes_with_library(site, job));
         let passage = Passage::restored_behind(&mark, &devices, &processes, Patience::default());
         let purpose = Purpose::RestoredBehind(process.pid);
-        self.follow(job, Way::passing(passage, purpose, processes, now.ns), now);
+        self.ways.start(job, Way::passing(passage, purpose, processes, now.ns));
     }
 }

@@ -11,43 +11,44 @@ use partage_protocol::gate::HELD;
 use partage_protocol::hold::{self, FENCED, HARD, PARKED, ties};
 use partage_protocol::units::{ClientId, JobId};
 
+use super::engine::Engine;
 use super::way::Closed;
 use crate::dispatcher::kernel::Kernel as _;
 use crate::dispatcher::message::Message;
-use crate::driver::effect::Effect;
-use crate::driver::state_driver::StateDriver;
+use crate::site::Site;
+use crate::site::effect::Effect;
 use crate::state::pages::PagePair;
 
-impl StateDriver {
+impl Engine {
     /// Closes or opens the hold in all pages of a job's clients, and in those that come from now on.
-    pub(super) fn set_hold(&mut self, job: JobId, to: Option<Closed>) {
+    pub(super) fn set_hold(&mut self, site: &mut Site, job: JobId, to: Option<Closed>) {
         match to {
             Some(closed) => drop(self.ways.closed.insert(job, closed)),
             None => drop(self.ways.closed.remove(&job)),
         }
-        for id in self.clients.of_job(job) {
-            self.write_hold(id, to);
+        for id in site.clients.of_job(job) {
+            self.write_hold(site, id, to);
         }
     }
 
     /// Writes to a client's page what its job's hold says. Of a job whose passage has not said, the page stays as the
     /// broker before left it.
-    pub(in crate::driver) fn show_hold(&mut self, id: ClientId) {
-        let Some(job) = self.clients.get(id).map(|client| client.job) else {
+    pub(crate) fn show_hold(&mut self, site: &mut Site, id: ClientId) {
+        let Some(job) = site.clients.get(id).map(|client| client.job) else {
             return;
         };
         let closed = self.ways.closed.get(&job).copied();
-        let is_here = self
+        let is_here = site
             .policy
             .residence(job)
             .is_none_or(|mark| mark.residence == Residence::Here);
         if closed.is_some() || is_here && !self.ways.has(job) {
-            self.write_hold(id, closed);
+            self.write_hold(site, id, closed);
         }
     }
 
-    fn write_hold(&mut self, id: ClientId, to: Option<Closed>) {
-        let Some(pages) = self.clients.pages(id) else { return };
+    fn write_hold(&mut self, site: &mut Site, id: ClientId, to: Option<Closed>) {
+        let Some(pages) = site.clients.pages(id) else { return };
         let head = &pages.broker().head;
         let word = head.hold.load(Ordering::Acquire);
         let is_so = match to {
@@ -82,18 +83,18 @@ impl StateDriver {
         }
         self.kernel.wake(&head.hold);
         if to.is_some() {
-            self.effects.push(Effect::Time(Message::Held));
+            site.effects.push(Effect::Time(Message::Held));
         }
     }
 
     /// The barrier after which each thread that passed a hold before shows in its place. `false`: there is none now,
     /// and clients were told to use fences of their own.
-    pub(super) fn barrier(&mut self, job: JobId) -> bool {
+    pub(super) fn barrier(&mut self, site: &mut Site, job: JobId) -> bool {
         if self.kernel.heavy_barrier() {
             return true;
         }
         let mut are_fenced = true;
-        for (_, client) in self.clients.iter().filter(|(_, client)| client.job == job) {
+        for (_, client) in site.clients.iter().filter(|(_, client)| client.job == job) {
             if let Some(pages) = &client.pages {
                 let before = pages.broker().head.hold.fetch_or(FENCED, Ordering::SeqCst);
                 are_fenced &= before & FENCED != 0;
@@ -103,23 +104,23 @@ impl StateDriver {
     }
 
     /// Clients of this broker on a machine without the barrier use fences of their own from the start.
-    pub(in crate::driver) fn begin_hold(&self, pages: &PagePair) {
+    pub(crate) fn begin_hold(&self, pages: &PagePair) {
         if !self.kernel.has_barrier() {
             pages.broker().head.hold.fetch_or(FENCED, Ordering::SeqCst);
         }
     }
+}
 
-    /// Is a thread of the job inside a driver call, or may one be?
-    pub(super) fn is_anybody_inside(&self, job: JobId) -> bool {
-        let of_job = self.clients.iter().filter(|(_, client)| client.job == job);
-        let mut alive = of_job.filter(|(_, client)| client.dying.is_none());
-        alive.any(|(_, client)| {
-            client.pages.as_ref().is_some_and(|pages| {
-                let word = pages.broker().head.hold.load(Ordering::Acquire);
-                pages.file().is_anybody_inside(word)
-            })
+/// Is a thread of the job inside a driver call, or may one be?
+pub(super) fn is_anybody_inside(site: &Site, job: JobId) -> bool {
+    let of_job = site.clients.iter().filter(|(_, client)| client.job == job);
+    let mut alive = of_job.filter(|(_, client)| client.dying.is_none());
+    alive.any(|(_, client)| {
+        client.pages.as_ref().is_some_and(|pages| {
+            let word = pages.broker().head.hold.load(Ordering::Acquire);
+            pages.file().is_anybody_inside(word)
         })
-    }
+    })
 }
 
 /// What a client's page says that ties its process to the device; and whether its threads can be told apart.

@@ -55,11 +55,11 @@ pub enum Effect {
     },
     /// Close when everything is sent.
     Close(ConnectionId),
-    /// Say when the process behind [`StateDriver::watched`] ends.
+    /// Say when the process behind a watch ends.
     Watch(WatchId),
     /// An event for the followers.
     Publish(Box<Recorded>),
-    /// Have a checkpoint helper asked; [`StateDriver::helper_answered`] hears what becomes of it.
+    /// Have a checkpoint helper asked; the driver hears what becomes of it (`helper_answered`).
     AskHelper {
         /// The job that it is about.
         job: JobId,

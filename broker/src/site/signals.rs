@@ -10,16 +10,16 @@ use partage_protocol::shown::shown;
 use partage_protocol::units::JobId;
 use tracing::{info, warn};
 
-use super::state_driver::StateDriver;
+use super::Site;
 use crate::clock::Now;
 use crate::host::pidfd::PidFd;
 use crate::host::proc::with_descendants;
 use crate::host::terminal;
 
-impl StateDriver {
+impl Site {
     /// Signals the job's first process, its clients, what is in a control group of its own, and all their descendants.
     /// Those that the user `by` could not signal are left alone, and named.
-    pub(super) fn signal_job(&mut self, job: JobId, signal: Signal, by: u32, now: Now) {
+    pub(crate) fn signal_job(&mut self, job: JobId, signal: Signal, by: u32, now: Now) {
         let number = match signal {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
@@ -36,7 +36,7 @@ impl StateDriver {
             .collect();
         let text = format!("{job} is signalled, and not {}: another user's", text.join(", "));
         self.publish(now, "signal-spared", Some(job), None, text);
-        self.step(now, Event::Spared { job, processes });
+        self.tell(Event::Spared { job, processes });
     }
 
     /// The processes in the control group that a job owns, and in no nearer one of another job.
@@ -57,7 +57,7 @@ impl StateDriver {
     }
 
     /// The same with any signal. Answers which processes of other users it left out; root's word leaves none out.
-    pub(super) fn signal_all(&mut self, job: JobId, number: libc::c_int, by: u32) -> Vec<u32> {
+    pub(crate) fn signal_all(&mut self, job: JobId, number: libc::c_int, by: u32) -> Vec<u32> {
         let first = self.jobs.get(job).and_then(|record| record.first);
         let clients = self.clients.iter().filter(|(_, client)| client.job == job);
         let known: BTreeSet<Process> = clients.map(|(_, client)| client.process).chain(first).collect();
@@ -88,7 +88,7 @@ impl StateDriver {
 
     /// Kills one process if it is of this job now, held by descriptor so that no other can be hit.
     /// One that the job's owner could not kill is left alone, whoever wanted the job strict: `sudo` may have begun it.
-    pub(super) fn kill_unmanaged(&mut self, job: JobId, pid: u32, now: Now) {
+    pub(crate) fn kill_unmanaged(&mut self, job: JobId, pid: u32, now: Now) {
         let Some(held) = PidFd::open(pid) else { return };
         let is_of_job = self
             .processes
@@ -105,7 +105,7 @@ impl StateDriver {
     }
 
     /// Kills exactly this process, held by descriptor so that no other can be hit.
-    pub(super) fn kill_process(&mut self, process: Process, now: Now) {
+    pub(crate) fn kill_process(&mut self, process: Process, now: Now) {
         let pid = process.pid;
         if pid <= 1 || pid == std::process::id() {
             return;
@@ -133,7 +133,7 @@ impl StateDriver {
     }
 
     /// Writes a line to the terminal that the job's first process was started on, if that is still its owner's.
-    pub(super) fn tell(&mut self, job: JobId, text: &str) {
+    pub(crate) fn say_on_terminal(&mut self, job: JobId, text: &str) {
         let Some(record) = self.jobs.get(job) else { return };
         let alive = record
             .first
