@@ -16,6 +16,7 @@ pub mod host;
 pub mod invariants;
 pub mod kind;
 pub mod peer;
+mod registration;
 mod residence;
 pub mod server;
 pub mod site;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! New clients that wait until the devices are known, and requests of `run` that wait for a poll begun after them.
 
-use partage_policy::{Lowered, Process, Registration};
 use partage_protocol::admin::RunRequest;
 use partage_protocol::message::Hello;
 
 use crate::peer::{ConnectionId, Peer};
+use crate::registration::Registering;
 
 /// Something that waits until the devices are known.
 #[derive(Debug)]
@@ -34,18 +34,4 @@ pub struct HeldRun {
     pub(super) seen_since_ns: u64,
     /// Another process than the peer's is the job's first.
     pub(super) registering: Option<Box<Registering>>,
-}
-
-/// A process that was registered.
-#[derive(Debug)]
-pub struct Registering {
-    pub(super) process: Process,
-    /// The job's user.
-    pub(super) uid: u32,
-    /// The caller may do what administrators may.
-    pub(super) is_admin: bool,
-    pub(super) registration: Registration,
-    pub(super) lowered: Lowered,
-    /// The GPUs that it has, by the numbers of their nodes.
-    pub(super) nodes: Vec<u32>,
 }

@@ -1,36 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `register`: a process that did not ask for it becomes the first of a job, such as a container's before it runs a
-//! program of its user.
-//!
-//! Who may: root for any process; others for a process of their own uid, or of a user namespace that they own. Nobody
-//! from inside a container: root there is not root of the host, whatever its number. The job owns the control group of
-//! the container, so that whatever is in it is of the job (`attach.rs`, `job_by_cgroup`).
+//! `register`: what the [`registration`](crate::registration) lets through becomes a job as a `run` does.
 
-use partage_policy::{Caller, Cgroup, Event, Lowered, Registration, Run, Ticket};
-use partage_protocol::admin::{ErrorCode, RegisterRequest, Reply, RunRequest};
-use partage_protocol::units::DeviceUuid;
+use partage_policy::{Caller, Event, Ticket};
+use partage_protocol::admin::{ErrorCode, RegisterRequest, RunRequest};
 
-use super::held::Registering;
 use super::requests::shorten;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
-use crate::host::{cgroups, proc};
 use crate::peer::Peer;
+use crate::registration::{self, Registering};
 use crate::site::effect::Effect;
-use crate::site::error_view;
-
-/// Longest id and name of a container, in bytes.
-const LONGEST_NAME: usize = 256;
-
-/// Why a registration is refused.
-type Refusal = (ErrorCode, String, &'static str);
 
 impl StateDriver {
     /// A `register`.
     pub(super) fn register(&mut self, peer: Peer, caller: Caller, request: RegisterRequest, now: Now) {
         let to = peer.connection;
         if let Some(inside) = caller.inside {
-            return self.register_inside(&peer, &caller, (inside, request.pid));
+            let reply = registration::inside(&self.site, &peer, &caller, (inside, request.pid));
+            return self.site.answer(to, reply);
         }
         let run = &request.run;
         if run.saved.is_some() || run.restored.is_some() || run.token.is_some() || run.dry_run {
@@ -38,152 +25,13 @@ impl StateDriver {
             let message = "a registration asks for numbers: not for saves, a snapshot, a token or a dry run".to_owned();
             return self.site.deny(to, ErrorCode::Invalid, message, None);
         }
-        match self.registering(&caller, &request) {
+        match registration::judge(&self.site, &caller, &request) {
             Ok(registering) => {
                 let mut run = request.run;
                 run.wait = false;
                 self.run(peer, run, Some(Box::new(registering)), now);
             }
             Err((code, message, hint)) => self.site.deny(to, code, message, Some(hint)),
-        }
-    }
-
-    /// A runtime inside a container starts another container: that one stays in the job.
-    fn register_inside(&mut self, peer: &Peer, caller: &Caller, (job, pid): (partage_protocol::units::JobId, u32)) {
-        let own = proc::namespace(peer.pid);
-        // The caller's number of it may be another one than ours: what is told of it is told of no other process.
-        let is_ours = own.is_some() && own == proc::namespace(std::process::id());
-        let stat = self.site.processes.stat(pid).filter(|_| is_ours);
-        let is_of_job = stat.is_none_or(|stat| self.site.job_by_kernel(stat.id) == Some(job));
-        let view = self.site.policy.job_view(job, caller, &self.site.clients);
-        let reply = match view.filter(|_| is_of_job) {
-            Some(view) => Reply::Inside(Box::new(view)),
-            None => {
-                let message =
-                    format!("this is inside {job}, a container's job: from there no other process is registered");
-                Reply::Error(error_view(
-                    ErrorCode::NotAllowed,
-                    message,
-                    Some("register it outside the container"),
-                ))
-            }
-        };
-        self.site.answer(peer.connection, reply);
-    }
-
-    fn registering(&self, caller: &Caller, request: &RegisterRequest) -> Result<Registering, Refusal> {
-        let theirs = self.site.processes.cgroups(caller.process.pid);
-        self.check_registrar(caller, &theirs)?;
-        let pid = request.pid;
-        let stat = self.site.processes.stat(pid).filter(|stat| pid > 1 && !stat.is_exiting);
-        let Some(stat) = stat else {
-            let message = format!("no process {pid}");
-            return Err((ErrorCode::NoTarget, message, "register a process while it runs"));
-        };
-        let owner = self.site.processes.uid(pid).unwrap_or(u32::MAX);
-        let is_root = caller.uid == 0 && caller.may_change_own;
-        let is_theirs = || owner == caller.uid || self.site.processes.is_in_namespace_of(pid, caller.uid);
-        let may_register = is_root || caller.may_change_own && is_theirs();
-        if !may_register {
-            let message = format!("process {pid} is neither yours nor in a user namespace of yours");
-            return Err((
-                ErrorCode::NotAllowed,
-                message,
-                "register a process of your own, or ask root",
-            ));
-        }
-        // Else a user of root's container could give its own processes there other numbers than root did.
-        let by_root = self
-            .site
-            .job_by_kernel(stat.id)
-            .filter(|job| self.is_registered_by_root(*job));
-        if let Some(job) = by_root.filter(|_| !is_root) {
-            let message = format!("process {pid} is of {job}, a container's job that root registered");
-            return Err((ErrorCode::NotAllowed, message, "ask root"));
-        }
-        let known = self
-            .site
-            .clients
-            .of_process(stat.id)
-            .first()
-            .and_then(|id| self.site.clients.get(*id));
-        if let Some(client) = known {
-            let message = format!("process {pid} uses a GPU already, as {}", client.job);
-            return Err((
-                ErrorCode::Invalid,
-                message,
-                "register a container before it runs a program",
-            ));
-        }
-        let (cgroup, container) = self.groups_of_container(pid, &theirs, request)?;
-        let names = [&request.container, &request.container_name];
-        if names.into_iter().flatten().any(|name| name.len() > LONGEST_NAME) {
-            let message = format!("a container's id or name of more than {LONGEST_NAME} bytes");
-            return Err((ErrorCode::Invalid, message, "name it as its runtime does"));
-        }
-        Ok(Registering {
-            process: stat.id,
-            uid: if is_root { owner } else { caller.uid },
-            is_admin: is_root || caller.is_admin,
-            registration: Registration {
-                container: request.container.clone().unwrap_or(container),
-                name: request.container_name.clone().unwrap_or_default(),
-                cgroup,
-                is_by_root: is_root,
-            },
-            lowered: Lowered {
-                most_mem: request.lower_mem.clone(),
-                most_compute: request.lower_compute.clone(),
-                most_class: request.lower_class.clone(),
-            },
-            nodes: request.nodes.clone(),
-        })
-    }
-
-    fn is_registered_by_root(&self, job: partage_protocol::units::JobId) -> bool {
-        let registration = self.site.jobs.get(job).and_then(|record| record.registration.as_ref());
-        registration.is_some_and(|registration| registration.is_by_root)
-    }
-
-    /// May this caller register anything? Its numbers of processes are to be ours, and its root the host's.
-    fn check_registrar(&self, caller: &Caller, theirs: &[Cgroup]) -> Result<(), Refusal> {
-        let pid = caller.process.pid;
-        let ours = proc::namespace(std::process::id());
-        if ours.is_none() || ours != proc::namespace(pid) {
-            let message = "this process numbers processes otherwise than the broker: another pid namespace".to_owned();
-            return Err((ErrorCode::NotAllowed, message, "register it outside the container"));
-        }
-        let own = cgroups::container(&self.site.processes.cgroups(std::process::id()));
-        let is_in_container = cgroups::container(theirs).is_some_and(|found| Some(&found) != own.as_ref());
-        if is_in_container {
-            let message = "this is inside a container: from there nothing is registered".to_owned();
-            return Err((ErrorCode::NotAllowed, message, "register it outside the container"));
-        }
-        Ok(())
-    }
-
-    /// The control group that the job is to own, and the container's id where a path tells it.
-    fn groups_of_container(
-        &self,
-        pid: u32,
-        theirs: &[Cgroup],
-        request: &RegisterRequest,
-    ) -> Result<(Option<Cgroup>, String), Refusal> {
-        let groups = self.site.processes.cgroups(pid);
-        let id = cgroups::container(&groups).map_or_else(String::new, |found| found.id);
-        let Some(path) = request.cgroup.as_deref() else {
-            return Ok((cgroups::own(&groups, theirs), id));
-        };
-        match cgroups::of_path(&groups, path.trim_end_matches('/')) {
-            Some(group) if group.path.starts_with('/') => Ok((Some(group), id)),
-            _ => {
-                let message = format!("process {pid} is not in the control group {path}");
-                Err((
-                    ErrorCode::Invalid,
-                    message,
-                    "see /proc/PID/cgroup; without --cgroup its own is taken",
-                ))
-            }
         }
     }
 
@@ -196,97 +44,16 @@ impl StateDriver {
         now: Now,
     ) {
         let to = peer.connection;
-        let Registering {
-            process,
-            uid,
-            is_admin,
-            registration,
-            lowered,
-            nodes,
-        } = registering;
-        let lives = self
-            .site
-            .processes
-            .stat(process.pid)
-            .is_some_and(|stat| stat.id == process && !stat.is_exiting);
-        if !lives || self.site.process_of(peer).is_none() {
+        if !registering.lives(&self.site) || self.site.process_of(peer).is_none() {
             // Nobody is left to be told: the runtime gave up.
             self.site.tickets.remove(&to);
             return self.site.effects.push(Effect::Close(to));
         }
-        match self.gpus_of(&nodes, request.gpu.as_deref()) {
-            Ok(gpu) => request.gpu = gpu,
-            Err((code, message, hint)) => {
-                self.site.tickets.remove(&to);
-                return self.site.deny(to, code, message, Some(hint));
-            }
-        }
         shorten(&mut request.command);
-        let caller = Caller {
-            uid,
-            user: self.site.users.name(uid),
-            is_admin,
-            process,
-            may_change_own: true,
-            inside: None,
-        };
-        let run = Run {
-            ticket: Ticket(to.0),
-            caller,
-            request,
-            token: (self.random)(),
-            cgroup: self.site.processes.cgroup(process.pid),
-            other_cgroups: self.site.other_cgroups(process.pid),
-            groups: self.site.groups_of(process.pid, uid),
-            unix_ns: now.unix_ns,
-            registered: Some((registration, lowered)),
-        };
-        self.site.tell(Event::Run(Box::new(run)));
-    }
-
-    /// The devices behind these nodes, as `--gpu` names them; without nodes what was asked, where `all` is every one.
-    fn gpus_of(&self, nodes: &[u32], asked: Option<&str>) -> Result<Option<String>, Refusal> {
-        let mut devices: Vec<(u32, &DeviceUuid, Option<u32>)> = self
-            .site
-            .devices
-            .list()
-            .iter()
-            .map(|(uuid, facts)| (facts.index, uuid, facts.minor))
-            .collect();
-        devices.sort_unstable_by_key(|(index, ..)| *index);
-        let list = |found: Vec<String>| Some(found.join(","));
-        let asked = asked.filter(|text| !text.is_empty());
-        if nodes.is_empty() {
-            let every = || devices.iter().map(|(_, uuid, _)| uuid.to_string()).collect();
-            return Ok(match asked {
-                Some("all") => list(every()),
-                asked => asked.map(str::to_owned),
-            });
+        let asked = (Ticket(to.0), (self.random)());
+        match registering.into_run(&mut self.site, asked, request, now) {
+            Ok(run) => self.site.tell(Event::Run(Box::new(run))),
+            Err((code, message, hint)) => self.site.deny_ticket(Ticket(to.0), code, message, Some(hint)),
         }
-        let mut found = Vec::new();
-        for node in nodes {
-            let mut behind = devices.iter().filter(|(.., minor)| *minor == Some(*node));
-            match (behind.next(), behind.next()) {
-                (Some((_, uuid, _)), None) => found.push(uuid.to_string()),
-                (None, _) => {
-                    let message = format!("the container has /dev/nvidia{node}, behind which the broker sees no GPU");
-                    return Err((ErrorCode::Invalid, message, "partage status lists the GPUs"));
-                }
-                // One node for all instances of a divided GPU: only names tell them apart.
-                (Some(_), Some(_)) => match asked.filter(|text| *text != "all") {
-                    Some(names) => return Ok(Some(names.to_owned())),
-                    None => {
-                        let message = format!("/dev/nvidia{node} is divided into MIG instances");
-                        return Err((
-                            ErrorCode::Invalid,
-                            message,
-                            "name the container's instances: --gpu MIG-...",
-                        ));
-                    }
-                },
-            }
-        }
-        found.dedup();
-        Ok(list(found))
     }
 }

@@ -7,13 +7,14 @@ use partage_protocol::frame;
 use partage_protocol::units::JobId;
 use tracing::{debug, info};
 
-use super::held::{HeldRun, Hold, Registering};
+use super::held::{HeldRun, Hold};
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;
 use crate::host::proc::{namespace, outer_number};
 use crate::kind::Kind;
 use crate::peer::{ConnectionId, Peer};
+use crate::registration::Registering;
 use crate::site::effect::Effect;
 use crate::site::error_view;
 use crate::{invariants, residence};
