@@ -201,7 +201,7 @@ mod tests {
         root.build();
         let mut seen = std::collections::BTreeSet::new();
         for habit in habits::all() {
-            for typed in habit.typed {
+            for typed in &habit.typed {
                 assert!(seen.insert((habit.of, *typed)), "{} {typed} twice", habit.of);
                 let command = match habit.of {
                     "" => &root,
