@@ -11,7 +11,6 @@ use partage_protocol::admin::{ErrorCode, RegisterRequest, Reply, RunRequest};
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use crate::clock::Now;
 use crate::host::{cgroups, proc};
 use crate::peer::Peer;
 use crate::site::{Site, error_view};
@@ -52,7 +51,6 @@ impl Registering {
         site: &mut Site,
         (ticket, token): (Ticket, [u8; TOKEN_BYTES]),
         mut request: RunRequest,
-        now: Now,
     ) -> Result<Run, Refusal> {
         request.gpu = gpus_of(site, &self.nodes, request.gpu.as_deref())?;
         let (process, uid) = (self.process, self.uid);
@@ -72,7 +70,7 @@ impl Registering {
             cgroup: site.processes.cgroup(process.pid),
             other_cgroups: site.other_cgroups(process.pid),
             groups: site.groups_of(process.pid, uid),
-            unix_ns: now.unix_ns,
+            unix_ns: site.now.unix_ns,
             registered: Some((self.registration, self.lowered)),
         })
     }

@@ -11,7 +11,6 @@ use tracing::error;
 use zerocopy::IntoBytes;
 
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::dispatcher::message::Message;
 use crate::host::terminal;
 use crate::peer::ConnectionId;
@@ -19,11 +18,11 @@ use crate::site::effect::Effect;
 use crate::state::usage;
 
 impl StateDriver {
-    pub(super) fn apply(&mut self, action: Action, now: Now) {
+    pub(super) fn apply(&mut self, action: Action) {
         match action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
-            Action::Come(job) => self.engine.come(&mut self.site, job, now),
-            Action::Leave(job) => self.engine.leave_by_itself(&mut self.site, job, now),
+            Action::Come(job) => self.engine.come(&mut self.site, job),
+            Action::Leave(job) => self.engine.leave_by_itself(&mut self.site, job),
             Action::Welcome {
                 client,
                 job,
@@ -62,7 +61,7 @@ impl StateDriver {
                 self.site.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
             Action::Watch { job: _, process } => self.watch_first(process),
-            Action::SaveJob(record) => self.save_job(*record, now),
+            Action::SaveJob(record) => self.save_job(*record),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => self.tell_time(Message::Unmanaged(device, load)),
             Action::CorrectTime {
@@ -74,9 +73,9 @@ impl StateDriver {
             Action::RememberJob(ended) => self.remember_job(&ended),
             Action::SaveUsage(users) => self.save_usage(&users),
             Action::ForgetClient(client) => self.forget_client(client),
-            Action::SignalJob { job, signal, by } => self.site.signal_job(job, signal, by, now),
-            Action::KillProcess(process) => self.site.kill_process(process, now),
-            Action::KillUnmanaged { job, pid } => self.site.kill_unmanaged(job, pid, now),
+            Action::SignalJob { job, signal, by } => self.site.signal_job(job, signal, by),
+            Action::KillProcess(process) => self.site.kill_process(process),
+            Action::KillUnmanaged { job, pid } => self.site.kill_unmanaged(job, pid),
             Action::Tell { job, text } => self.site.say_on_terminal(job, &text),
             Action::Publish {
                 kind,
@@ -85,7 +84,7 @@ impl StateDriver {
                 pid,
                 text,
                 numbers,
-            } => self.site.publish_of(now, uid, kind, (job, pid), (text, *numbers)),
+            } => self.site.publish_of(uid, kind, (job, pid), (text, *numbers)),
         }
     }
 
@@ -154,8 +153,8 @@ impl StateDriver {
         }
     }
 
-    fn save_job(&mut self, record: JobRecord, now: Now) {
-        self.audit_job(&record, now);
+    fn save_job(&mut self, record: JobRecord) {
+        self.audit_job(&record);
         let id = JobId(record.id);
         self.site.clients.ledger.reserve_job(id);
         let result = self.store.save(&record);

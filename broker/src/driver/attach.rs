@@ -16,7 +16,6 @@ use tracing::{debug, warn};
 
 use super::held::Hold;
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::dispatcher::message::Message;
 use crate::host::proc::{is_own_helper, login_scope};
 use crate::kind::Kind;
@@ -43,7 +42,7 @@ impl StateDriver {
     }
 
     /// A connection's first binary packet, and the pages that came with it.
-    pub(super) fn greet(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
+    pub(super) fn greet(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>) {
         if self.serves_not(&peer) {
             return self
                 .site
@@ -69,10 +68,10 @@ impl StateDriver {
             return self.take_in(&peer, process, &hello);
         }
         if hello.client != 0 && !is_parked {
-            return self.come_back(peer, process, &hello, pages, now);
+            return self.come_back(peer, process, &hello, pages);
         }
         if self.site.devices.is_ready() {
-            self.attach(&peer, process, &hello, None, now);
+            self.attach(&peer, process, &hello, None);
         } else {
             self.held.push_back(Hold::Hello(peer, Box::new(hello)));
         }
@@ -90,11 +89,10 @@ impl StateDriver {
         process: Process,
         hello: &Hello,
         known: Option<(ClientId, Arc<PagePair>)>,
-        now: Now,
     ) {
         let to = peer.connection;
-        self.notice_exec(process, now);
-        self.settle(now);
+        self.notice_exec(process);
+        self.settle();
         if let Err(text) = self.has_room(process, peer.uid) {
             return self.site.refuse(to, REFUSED_CAPACITY, &text);
         }
@@ -145,12 +143,12 @@ impl StateDriver {
             process,
             uid: peer.uid,
             user: self.site.users.name(peer.uid),
-            unix_ns: now.unix_ns,
+            unix_ns: self.site.now.unix_ns,
             fresh_token: (self.random)(),
             membership,
         };
         self.site.tell(Event::Attach(Box::new(attaching)));
-        self.settle(now);
+        self.settle();
         self.engine.has_arrived(&mut self.site, id);
     }
 
@@ -277,11 +275,11 @@ impl StateDriver {
     }
 
     /// A client that an earlier connection, or an earlier broker, knew.
-    fn come_back(&mut self, peer: Peer, process: Process, hello: &Hello, handed_back: Option<HandedBack>, now: Now) {
+    fn come_back(&mut self, peer: Peer, process: Process, hello: &Hello, handed_back: Option<HandedBack>) {
         let id = ClientId(hello.client);
         let to = peer.connection;
         let Some(client) = self.site.clients.get(id) else {
-            return self.come_back_unknown(&peer, process, hello, handed_back, now);
+            return self.come_back_unknown(&peer, process, hello, handed_back);
         };
         if client.process != process {
             return self
@@ -329,14 +327,7 @@ impl StateDriver {
 
     /// The ledger does not know the client (its file was lost): it is taken in anew with the pages it has, so that what
     /// it uses is counted again from its own page.
-    fn come_back_unknown(
-        &mut self,
-        peer: &Peer,
-        process: Process,
-        hello: &Hello,
-        handed_back: Option<HandedBack>,
-        now: Now,
-    ) {
+    fn come_back_unknown(&mut self, peer: &Peer, process: Process, hello: &Hello, handed_back: Option<HandedBack>) {
         let id = ClientId(hello.client);
         match handed_back {
             Some(Ok(pages)) => {
@@ -344,7 +335,7 @@ impl StateDriver {
                     line.granted.store(0, Ordering::SeqCst);
                 }
                 debug!(client = %id, "a client that the ledger does not know came back with its pages");
-                self.attach(peer, process, hello, Some((id, Arc::new(pages))), now);
+                self.attach(peer, process, hello, Some((id, Arc::new(pages))));
             }
             Some(Err(error)) => self.site.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
             None => self

@@ -6,7 +6,6 @@ use partage_protocol::units::JobId;
 use tracing::error;
 
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::watch::audit_log::{Author, Cause};
 
 impl StateDriver {
@@ -30,7 +29,7 @@ impl StateDriver {
     }
 
     /// A job's record is about to be another one.
-    pub(super) fn audit_job(&mut self, new: &JobRecord, now: Now) {
+    pub(super) fn audit_job(&mut self, new: &JobRecord) {
         let old = self.site.jobs.get(JobId(new.id));
         // Whoever asked for a job gets what is left of it, whatever event made room.
         let begun = || Cause {
@@ -42,15 +41,15 @@ impl StateDriver {
             is_admins: false,
         };
         let cause = if old.is_some() { self.cause.clone() } else { begun() };
-        if let Err(error) = self.audit.job(old, new, &cause, now) {
+        if let Err(error) = self.audit.job(old, new, &cause, self.site.now) {
             error!(%error, job = new.id, "a change of its numbers is not in the audit log");
         }
     }
 
     /// Classes and rules are others than these.
-    pub(super) fn audit_rules(&mut self, old: &[String], now: Now) {
+    pub(super) fn audit_rules(&mut self, old: &[String]) {
         let new = self.site.config.rules.lines(None);
-        if let Err(error) = self.audit.rules((old, &new), self.reading.by, now.unix_ns) {
+        if let Err(error) = self.audit.rules((old, &new), self.reading.by, self.site.now.unix_ns) {
             error!(%error, "a change of the rules is not in the audit log");
         }
     }

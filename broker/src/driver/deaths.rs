@@ -17,7 +17,6 @@ use partage_policy::{Event, Process};
 use partage_protocol::units::{ClientId, SECOND_NS};
 
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::site::effect::WatchId;
 use crate::state::clients::{Client, Dying};
 
@@ -33,26 +32,26 @@ impl StateDriver {
     }
 
     /// A watched process ended.
-    pub(super) fn take_end(&mut self, id: WatchId, now: Now) {
+    pub(super) fn take_end(&mut self, id: WatchId) {
         let Some((process, pidfd)) = self.site.watches.take_ended(id) else {
             return;
         };
         if let Some(code) = pidfd.exit_code(process) {
             self.site.tell(Event::Exited { process, code });
         }
-        self.process_gone(process, now);
+        self.process_gone(process);
     }
 
     /// Processes end, and whoever waited for that asks at once: perhaps before the loop has come to their descriptors,
     /// or while the kernel still takes them down. Tells of those clients' ends.
-    pub(super) fn find_ended(&mut self, clients: &[ClientId], now: Now) {
+    pub(super) fn find_ended(&mut self, clients: &[ClientId]) {
         for id in clients {
             let Some(client) = self.site.clients.get(*id).filter(|client| client.dying.is_none()) else {
                 continue;
             };
             let process = client.process;
             if let Some(watch) = self.site.watches.of_ended(process) {
-                self.take_end(watch, now);
+                self.take_end(watch);
                 continue;
             }
             let stat = self.site.processes.stat(process.pid).filter(|stat| stat.id == process);
@@ -63,26 +62,26 @@ impl StateDriver {
     }
 
     /// Likewise of every process that is watched: a `run` comes, and is judged by what is there.
-    pub(super) fn find_all_ended(&mut self, now: Now) {
+    pub(super) fn find_all_ended(&mut self) {
         for watch in self.site.watches.ended() {
-            self.take_end(watch, now);
+            self.take_end(watch);
         }
     }
 
     /// A watched process ended, or was found to be gone.
-    pub(super) fn process_gone(&mut self, process: Process, now: Now) {
+    pub(super) fn process_gone(&mut self, process: Process) {
         self.engine.note_gone(&self.site, process);
         for client in self.site.clients.of_process(process) {
-            self.dying(client, false, now);
+            self.dying(client, false);
         }
         if self.site.jobs.of_first(process).is_some() {
             self.site.tell(Event::ProcessGone(process));
         }
-        self.settle_deaths(now);
+        self.settle_deaths();
     }
 
     /// The connection of a client closed while its pidfd says nothing yet.
-    pub(super) fn client_lost_connection(&mut self, id: ClientId, now: Now) {
+    pub(super) fn client_lost_connection(&mut self, id: ClientId) {
         let Some(client) = self.site.clients.get(id) else {
             return;
         };
@@ -91,20 +90,20 @@ impl StateDriver {
             return;
         }
         match self.site.processes.stat(process.pid).filter(|stat| stat.id == process) {
-            None => self.process_gone(process, now),
+            None => self.process_gone(process),
             Some(stat) if stat.is_exiting => {
                 // On its way out, perhaps for long (a driver call that cannot be interrupted): charged, and not coming
                 // back. The pidfd will say when it is gone.
                 self.site.tell(Event::ClientDying(id));
             }
             Some(stat) if is_other_program(image, stat.image) => {
-                self.dying(id, true, now);
-                self.settle_deaths(now);
+                self.dying(id, true);
+                self.settle_deaths();
             }
             Some(stat) => {
                 if is_hidden(image) || is_hidden(stat.image) {
                     if let Some(client) = self.site.clients.get_mut(id) {
-                        client.doubt_since_ns = Some(now.ns);
+                        client.doubt_since_ns = Some(self.site.now.ns);
                     }
                     self.site.devices.look_now();
                 }
@@ -116,14 +115,14 @@ impl StateDriver {
     /// A client whose program we may not see, and that has not come back, is gone when no device shows its process any
     /// more: `exec` frees what it held. One that lives on without its connection is shown, and stays charged. Where its
     /// process was never shown (a driver that names no processes), that it is not shown says nothing: its end will.
-    fn settle_doubts(&mut self, now: Now) {
+    fn settle_doubts(&mut self) {
         let is_gone = |client: &Client| {
             client.doubt_since_ns.is_some_and(|since_ns| {
                 let patience_ns = since_ns.saturating_add(DOUBT_NS);
                 let pid = Some(client.process.pid);
                 client.dying.is_none()
                     && client.was_shown
-                    && now.ns >= patience_ns
+                    && self.site.now.ns >= patience_ns
                     && self.site.devices.is_gone_since(patience_ns, pid, &client.devices)
             })
         };
@@ -135,12 +134,12 @@ impl StateDriver {
             .map(|(id, _)| id)
             .collect();
         for id in gone {
-            self.dying(id, true, now);
+            self.dying(id, true);
         }
     }
 
     /// Ends the clients that this process was before it called `exec`.
-    pub(super) fn notice_exec(&mut self, process: Process, now: Now) {
+    pub(super) fn notice_exec(&mut self, process: Process) {
         let Some(stat) = self.site.processes.stat(process.pid).filter(|stat| stat.id == process) else {
             return;
         };
@@ -151,13 +150,13 @@ impl StateDriver {
                 .get(id)
                 .is_some_and(|client| is_other_program(client.image, stat.image));
             if is_other {
-                self.dying(id, true, now);
+                self.dying(id, true);
             }
         }
-        self.settle_deaths(now);
+        self.settle_deaths();
     }
 
-    fn dying(&mut self, id: ClientId, is_exec: bool, now: Now) {
+    fn dying(&mut self, id: ClientId, is_exec: bool) {
         let Some(client) = self.site.clients.get_mut(id) else {
             return;
         };
@@ -165,7 +164,7 @@ impl StateDriver {
             return;
         }
         client.dying = Some(Dying {
-            since_ns: now.ns,
+            since_ns: self.site.now.ns,
             is_exec,
         });
         self.site.devices.look_now();
@@ -173,8 +172,8 @@ impl StateDriver {
     }
 
     /// Tells the policy about the ended clients whose memory is free.
-    pub(super) fn settle_deaths(&mut self, now: Now) {
-        self.settle_doubts(now);
+    pub(super) fn settle_deaths(&mut self) {
+        self.settle_doubts();
         let free: Vec<ClientId> = self
             .site
             .clients

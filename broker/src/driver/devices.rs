@@ -22,18 +22,18 @@ const DYING_LOOK_NS: u64 = SECOND_NS / 20;
 
 impl StateDriver {
     /// The devices' side told something.
-    pub(super) fn see(&mut self, event: GpuEvent, now: Now) {
+    pub(super) fn see(&mut self, event: GpuEvent) {
         match event {
             GpuEvent::Driver(driver) => self.driver_changed(driver),
             GpuEvent::Devices(list) => self.devices_listed(list),
             GpuEvent::Asking { uuid } => {
                 if let Some(device) = DeviceUuid::parse(&uuid) {
-                    self.site.devices.begin_look(device, now.ns);
+                    self.site.devices.begin_look(device, self.site.now.ns);
                     self.site.tell(Event::Asking(device));
                 }
                 return;
             }
-            GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample, now),
+            GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample),
             GpuEvent::Slow { uuid } => {
                 if let Some(device) = DeviceUuid::parse(&uuid) {
                     self.site.devices.set_slow(device);
@@ -48,11 +48,11 @@ impl StateDriver {
                 }
             }
         }
-        self.settle_deaths(now);
+        self.settle_deaths();
         if self.site.devices.is_ready() {
             // What waited is judged by what was seen.
-            self.settle(now);
-            self.release_held(now);
+            self.settle();
+            self.release_held();
         }
     }
 
@@ -111,7 +111,7 @@ impl StateDriver {
         of(&self.site.config, facts.index, &facts.uuid, facts.total, facts.reserved)
     }
 
-    fn device_sampled(&mut self, uuid: &str, asked_ns: u64, mut sample: Sample, now: Now) {
+    fn device_sampled(&mut self, uuid: &str, asked_ns: u64, mut sample: Sample) {
         let known = DeviceUuid::parse(uuid).and_then(|device| Some((device, self.site.devices.list().get(&device)?)));
         let Some((device, facts)) = known else {
             return;
@@ -134,7 +134,7 @@ impl StateDriver {
             let (brokers, seen) = (&mut self.other_brokers, &*self.site.processes);
             let other = uid
                 .zip(stat)
-                .filter(|(uid, stat)| brokers.manage(seen, stat.id, *uid, now.ns));
+                .filter(|(uid, stat)| brokers.manage(seen, stat.id, *uid, self.site.now.ns));
             ProcessUse {
                 pid: process.pid,
                 uid,
@@ -163,15 +163,15 @@ impl StateDriver {
         self.site.devices.set_sample(device, asked_ns, sample);
         self.site.tell(Event::Measured(measurement));
         // A job that it told to come back is on its way by then.
-        self.settle(now);
-        self.engine.notice_restored(&mut self.site, device, now);
+        self.settle();
+        self.engine.notice_restored(&mut self.site, device);
     }
 
-    pub(super) fn tick_devices(&mut self, now: Now) {
+    pub(super) fn tick_devices(&mut self) {
         let is_busy = !self.site.jobs.is_empty() || !self.site.tickets.is_empty() || !self.held.is_empty();
         let pause_ns = if self.is_anything_dying() {
             DYING_LOOK_NS
-        } else if is_busy && self.have_clients_moved(now) {
+        } else if is_busy && self.have_clients_moved() {
             self.site.config.poll_ns.min(MOVED_LOOK_NS)
         } else if is_busy {
             self.site.config.poll_ns
@@ -182,31 +182,34 @@ impl StateDriver {
     }
 
     /// Did a client's counters move since the last look?
-    fn have_clients_moved(&mut self, now: Now) -> bool {
+    fn have_clients_moved(&mut self) -> bool {
         if self.site.config.poll_ns <= MOVED_LOOK_NS || self.site.clients.count() == 0 {
             self.site.devices.compare_nothing();
             return false;
         }
-        self.site.devices.have_moved(now.ns, || self.site.clients.moves())
+        self.site
+            .devices
+            .have_moved(self.site.now.ns, || self.site.clients.moves())
     }
 
     /// The looks that are due; each is answered once.
     pub fn take_looks(&mut self, now: Now) -> Vec<Look> {
+        self.site.now = now;
         self.site.devices.take_looks(now.ns, || self.site.clients.moves())
     }
 
     /// Goes on with what waited for the devices.
-    pub(super) fn release_held(&mut self, now: Now) {
+    pub(super) fn release_held(&mut self) {
         for hold in std::mem::take(&mut self.held) {
             match hold {
                 Hold::Run(run) if !self.site.devices.is_seen_since(run.seen_since_ns) => {
                     self.held.push_back(Hold::Run(run));
                 }
                 Hold::Hello(peer, hello) => match self.site.process_of(&peer) {
-                    Some(process) => self.attach(&peer, process, &hello, None, now),
+                    Some(process) => self.attach(&peer, process, &hello, None),
                     None => self.site.effects.push(Effect::Close(peer.connection)),
                 },
-                Hold::Run(run) => self.admit(*run, now),
+                Hold::Run(run) => self.admit(*run),
             }
         }
     }

@@ -10,7 +10,6 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use zerocopy::IntoBytes;
 
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::peer::ConnectionId;
 
 impl StateDriver {
@@ -18,7 +17,7 @@ impl StateDriver {
     ///
     /// # Errors
     /// What the client did wrong.
-    pub(super) fn hear(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
+    pub(super) fn hear(&mut self, connection: ConnectionId, message: ToBroker) -> Result<(), &'static str> {
         if self.held.iter().any(|hold| hold.connection() == connection) {
             return Err("spoke before it was welcomed");
         }
@@ -36,9 +35,9 @@ impl StateDriver {
                 if let Some(client) = self.site.clients.get_mut(id) {
                     client.has_driver = true;
                 }
-                self.find_stale_pci(id, &devices, now);
+                self.find_stale_pci(id, &devices);
                 if let Some(uuid) = other {
-                    self.wrong_device(id, uuid, has_own, now);
+                    self.wrong_device(id, uuid, has_own);
                 }
             }
             ToBroker::Ask(Ask {
@@ -90,7 +89,7 @@ impl StateDriver {
     }
 
     /// After a move a driver may go on telling the PCI address of the device before (NVIDIA/cuda-checkpoint issue 48).
-    fn find_stale_pci(&mut self, id: ClientId, devices: &Devices, now: Now) {
+    fn find_stale_pci(&mut self, id: ClientId, devices: &Devices) {
         let Some(client) = self.site.clients.get(id) else {
             return;
         };
@@ -113,14 +112,14 @@ impl StateDriver {
             }
         }
         for text in found {
-            self.site.publish(now, "stale-pci", Some(job), Some(pid), text);
+            self.site.publish("stale-pci", Some(job), Some(pid), text);
         }
     }
 
     /// The program sees a device that the broker did not give: another machine's driver (a simulated one and a real
     /// broker, or the other way round), or a mask that does not mask. Where it sees the job's too, the library keeps it
     /// off the others.
-    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool, now: Now) {
+    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool) {
         let Some(client) = self.site.clients.get(id) else {
             return;
         };
@@ -139,22 +138,21 @@ impl StateDriver {
             }
         );
         let (job, pid, connection) = (client.job, client.process.pid, client.connection);
-        self.site
-            .publish(now, "wrong-device", Some(job), Some(pid), text.clone());
+        self.site.publish("wrong-device", Some(job), Some(pid), text.clone());
         if let Some(connection) = connection.filter(|_| !has_own) {
             self.site.refuse(connection, REFUSED_DEVICES, &text);
         }
     }
 
     /// A connection closed, by either side.
-    pub(super) fn lose(&mut self, connection: ConnectionId, now: Now) {
+    pub(super) fn lose(&mut self, connection: ConnectionId) {
         self.held.retain(|hold| hold.connection() != connection);
         if self.site.tickets.remove(&connection) {
             self.site.tell(Event::TicketGone(partage_policy::Ticket(connection.0)));
         }
         if let Some(id) = self.site.clients.of_connection(connection) {
             self.site.clients.connect(id, None);
-            self.client_lost_connection(id, now);
+            self.client_lost_connection(id);
         }
     }
 

@@ -6,14 +6,13 @@ use partage_protocol::admin::{ErrorCode, RegisterRequest, RunRequest};
 
 use super::requests::shorten;
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::peer::Peer;
 use crate::registration::{self, Registering};
 use crate::site::effect::Effect;
 
 impl StateDriver {
     /// A `register`.
-    pub(super) fn register(&mut self, peer: Peer, caller: Caller, request: RegisterRequest, now: Now) {
+    pub(super) fn register(&mut self, peer: Peer, caller: Caller, request: RegisterRequest) {
         let to = peer.connection;
         if let Some(inside) = caller.inside {
             let reply = registration::inside(&self.site, &peer, &caller, (inside, request.pid));
@@ -29,20 +28,14 @@ impl StateDriver {
             Ok(registering) => {
                 let mut run = request.run;
                 run.wait = false;
-                self.run(peer, run, Some(Box::new(registering)), now);
+                self.run(peer, run, Some(Box::new(registering)));
             }
             Err((code, message, hint)) => self.site.deny(to, code, message, Some(hint)),
         }
     }
 
     /// The devices are known: the registration is judged.
-    pub(super) fn admit_registered(
-        &mut self,
-        peer: &Peer,
-        mut request: RunRequest,
-        registering: Registering,
-        now: Now,
-    ) {
+    pub(super) fn admit_registered(&mut self, peer: &Peer, mut request: RunRequest, registering: Registering) {
         let to = peer.connection;
         if !registering.lives(&self.site) || self.site.process_of(peer).is_none() {
             // Nobody is left to be told: the runtime gave up.
@@ -51,7 +44,7 @@ impl StateDriver {
         }
         shorten(&mut request.command);
         let asked = (Ticket(to.0), (self.random)());
-        match registering.into_run(&mut self.site, asked, request, now) {
+        match registering.into_run(&mut self.site, asked, request) {
             Ok(run) => self.site.tell(Event::Run(Box::new(run))),
             Err((code, message, hint)) => self.site.deny_ticket(Ticket(to.0), code, message, Some(hint)),
         }

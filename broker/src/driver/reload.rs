@@ -24,25 +24,25 @@ impl StateDriver {
     /// # Errors
     /// What is wrong with it, file, line and column first: nothing has changed then.
     pub fn reload(&mut self, by: Option<Author>, now: Now) -> Result<String, String> {
-        let result = self.read_again(by, now);
-        self.settle(now);
+        self.site.now = now;
+        let result = self.read_again(by);
+        self.settle();
         result
     }
 
-    fn read_again(&mut self, by: Option<Author>, now: Now) -> Result<String, String> {
+    fn read_again(&mut self, by: Option<Author>) -> Result<String, String> {
         self.reading.by = by;
         let Some(file) = self.reading.file.clone() else {
             return Err("a private broker reads no configuration".to_owned());
         };
         let result = Config::load(&file)
-            .map(|new| self.take_config(new, now))
+            .map(|new| self.take_config(new))
             .map_err(|error| error.to_string());
         match &result {
             Ok(text) => info!(text, "the configuration was read again"),
             Err(why) => {
                 warn!(why, "the configuration stays what it was");
                 self.site.publish(
-                    now,
                     "config-refused",
                     None,
                     None,
@@ -61,10 +61,10 @@ impl StateDriver {
         result
     }
 
-    fn take_config(&mut self, new: Config, now: Now) -> String {
+    fn take_config(&mut self, new: Config) -> String {
         let old = self.site.config.rules.lines(None);
         let later = self.site.config.take(new);
-        self.audit_rules(&old, now);
+        self.audit_rules(&old);
         let new = NewRules {
             rules: self.site.config.rules.clone(),
             max_class: self.site.config.class_rule(self.site.directory.kind()),
@@ -78,7 +78,7 @@ impl StateDriver {
             },
         };
         self.reading.generation += 1;
-        self.reading.read_unix_ns = now.unix_ns;
+        self.reading.read_unix_ns = self.site.now.unix_ns;
         let mut text = format!(
             "configuration {} holds: {}",
             self.reading.generation,
@@ -90,7 +90,7 @@ impl StateDriver {
                 later.join(", ")
             ));
         }
-        self.site.publish(now, "config-read", None, None, text.clone());
+        self.site.publish("config-read", None, None, text.clone());
         self.site.tell(Event::Rules(Box::new(new)));
         self.leave_word();
         self.meet_users();
@@ -98,21 +98,21 @@ impl StateDriver {
     }
 
     /// `config reload` and `config show`; no other request is about the configuration.
-    pub(super) fn config_request(&mut self, to: ConnectionId, caller: &Caller, request: Request, now: Now) {
+    pub(super) fn config_request(&mut self, to: ConnectionId, caller: &Caller, request: Request) {
         match request {
             Request::ShowConfig { target } => self.show_config(to, (caller, target.as_deref())),
-            _ => self.reload_config(to, caller, now),
+            _ => self.reload_config(to, caller),
         }
     }
 
     /// `config reload`.
-    fn reload_config(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
+    fn reload_config(&mut self, to: ConnectionId, caller: &Caller) {
         let by = Author {
             uid: caller.uid,
             pid: caller.process.pid,
         };
         let reply = if caller.is_admin {
-            match self.read_again(Some(by), now) {
+            match self.read_again(Some(by)) {
                 Ok(message) => Reply::Done { message },
                 Err(why) => Reply::Error(error_view(ErrorCode::Invalid, why, Some("nothing was changed"))),
             }

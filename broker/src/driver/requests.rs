@@ -9,7 +9,6 @@ use tracing::{debug, info};
 
 use super::held::{HeldRun, Hold};
 use super::state_driver::StateDriver;
-use crate::clock::Now;
 use crate::host::gpu::Driver;
 use crate::host::proc::{namespace, outer_number};
 use crate::kind::Kind;
@@ -35,7 +34,7 @@ fn not_understood(error: &serde_json::Error) -> Reply {
 
 impl StateDriver {
     /// A whole request came in.
-    pub(super) fn serve(&mut self, peer: Peer, document: &[u8], now: Now) {
+    pub(super) fn serve(&mut self, peer: Peer, document: &[u8]) {
         let to = peer.connection;
         let mut request = match serde_json::from_slice::<Request>(document) {
             Ok(request) => request,
@@ -51,14 +50,14 @@ impl StateDriver {
         }
         let caller = self.caller(&peer, process);
         if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
-            self.find_stopped_jobs(now);
+            self.find_stopped_jobs();
         }
         match request {
-            Request::Run(request) => self.run(peer, *request, None, now),
-            Request::Register(request) => self.register(peer, caller, *request, now),
+            Request::Run(request) => self.run(peer, *request, None),
+            Request::Register(request) => self.register(peer, caller, *request),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
-            Request::Status => self.status(to, &caller, now),
-            Request::Queue => self.queue(to, &caller, now),
+            Request::Status => self.status(to, &caller),
+            Request::Queue => self.queue(to, &caller),
             Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
@@ -85,7 +84,7 @@ impl StateDriver {
                 };
                 self.site.tell(event);
             }
-            Request::Why { target } => self.why(to, &caller, target, now),
+            Request::Why { target } => self.why(to, &caller, target),
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns)),
             request @ (Request::Suspend { .. }
             | Request::Resume { .. }
@@ -96,13 +95,13 @@ impl StateDriver {
             | Request::Undrain { .. }) => {
                 let ticket = self.ticket(to);
                 // A script that ends one job and moves another asks before the loop hears of the end.
-                self.find_all_ended(now);
-                self.settle(now);
-                self.engine.request(&mut self.site, ticket, caller, request, now);
+                self.find_all_ended();
+                self.settle();
+                self.engine.request(&mut self.site, ticket, caller, request);
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
-            about_config => self.config_request(to, &caller, about_config, now),
+            about_config => self.config_request(to, &caller, about_config),
         }
     }
 
@@ -142,9 +141,12 @@ impl StateDriver {
         self.site.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
-    fn why(&mut self, to: ConnectionId, caller: &Caller, target: String, now: Now) {
+    fn why(&mut self, to: ConnectionId, caller: &Caller, target: String) {
         let target = self.site.target(target);
-        let reply = self.site.policy.why(caller, &target, now.ns, &self.site.clients);
+        let reply = self
+            .site
+            .policy
+            .why(caller, &target, self.site.now.ns, &self.site.clients);
         self.site.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
@@ -159,10 +161,10 @@ impl StateDriver {
     }
 
     /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.
-    pub(super) fn run(&mut self, peer: Peer, request: RunRequest, registering: Option<Box<Registering>>, now: Now) {
+    pub(super) fn run(&mut self, peer: Peer, request: RunRequest, registering: Option<Box<Registering>>) {
         self.site.tickets.insert(peer.connection);
-        self.find_all_ended(now);
-        let seen_since_ns = now.ns;
+        self.find_all_ended();
+        let seen_since_ns = self.site.now.ns;
         let run = HeldRun {
             peer,
             request,
@@ -170,7 +172,7 @@ impl StateDriver {
             registering,
         };
         if self.site.devices.is_seen_since(seen_since_ns) {
-            self.admit(run, now);
+            self.admit(run);
         } else {
             self.site.devices.look_now();
             self.held.push_back(Hold::Run(Box::new(run)));
@@ -199,7 +201,7 @@ impl StateDriver {
     }
 
     /// Hands a `run` to the policy; its process becomes the job's first.
-    pub(super) fn admit(&mut self, run: HeldRun, now: Now) {
+    pub(super) fn admit(&mut self, run: HeldRun) {
         let HeldRun {
             peer,
             mut request,
@@ -207,7 +209,7 @@ impl StateDriver {
             ..
         } = run;
         if let Some(registering) = registering {
-            return self.admit_registered(&peer, request, *registering, now);
+            return self.admit_registered(&peer, request, *registering);
         }
         let Some(process) = self.site.process_of(&peer) else {
             self.site.tickets.remove(&peer.connection);
@@ -243,7 +245,7 @@ impl StateDriver {
             cgroup: self.site.processes.cgroup(process.pid),
             other_cgroups: self.site.other_cgroups(process.pid),
             groups: self.site.groups_of(process.pid, peer.uid),
-            unix_ns: now.unix_ns,
+            unix_ns: self.site.now.unix_ns,
             registered: None,
         };
         self.site.tell(Event::Run(Box::new(run)));
@@ -280,18 +282,21 @@ impl StateDriver {
         }
     }
 
-    fn status(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
-        let broker = self.broker_view(caller, now);
-        let status = self.site.policy.status(broker, now.ns, &self.site.clients);
+    fn status(&mut self, to: ConnectionId, caller: &Caller) {
+        let broker = self.broker_view(caller);
+        let status = self.site.policy.status(broker, self.site.now.ns, &self.site.clients);
         self.site.answer(to, Reply::Status(status));
     }
 
-    fn queue(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
-        let view = self.site.policy.queue_view(caller, now.ns, &self.site.clients);
+    fn queue(&mut self, to: ConnectionId, caller: &Caller) {
+        let view = self
+            .site
+            .policy
+            .queue_view(caller, self.site.now.ns, &self.site.clients);
         self.site.answer(to, Reply::Queue(view));
     }
 
-    fn broker_view(&self, caller: &Caller, now: Now) -> BrokerView {
+    fn broker_view(&self, caller: &Caller) -> BrokerView {
         let driver = match self.site.devices.driver() {
             None => "no driver: not looked for yet".to_owned(),
             Some(Driver::Ok) if self.site.policy.is_adopting_any() => {
@@ -308,7 +313,7 @@ impl StateDriver {
             driver,
             jobs: 0,
             clients: 0,
-            uptime_ns: now.ns.saturating_sub(self.started.ns),
+            uptime_ns: self.site.now.ns.saturating_sub(self.started.ns),
             overcommit_percent: self.site.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
             compute_overcommit_percent: self.site.config.compute_overcommit_millionths * 100
                 / partage_policy::Config::ALL_ONCE,

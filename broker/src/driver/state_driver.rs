@@ -134,6 +134,7 @@ impl StateDriver {
         let config = policy_config(&parts, ledger.next_job());
         let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let site = Site {
+            now,
             policy: Policy::new(config),
             clients: Clients::new(ledger),
             devices: Devices::default(),
@@ -171,7 +172,7 @@ impl StateDriver {
             searches: VecDeque::new(),
             invariants: Invariants::default(),
         };
-        driver.adopt(found.jobs, ended, &lines, now);
+        driver.adopt(found.jobs, ended, &lines);
         driver.leave_word();
         Ok(driver)
     }
@@ -181,7 +182,6 @@ impl StateDriver {
         jobs: BTreeMap<JobId, JobRecord>,
         ended: Vec<EndedJob>,
         lines: &[(crate::state::ledger::LineIndex, crate::state::ledger::Entry)],
-        now: Now,
     ) {
         let mut adoption = Adoption {
             next_job: self.site.clients.ledger.next_job(),
@@ -222,16 +222,16 @@ impl StateDriver {
         if !adoption.jobs.is_empty() || !adoption.clients.is_empty() {
             info!(jobs = adoption.jobs.len(), clients = adoption.clients.len(), "adopting");
         }
-        self.step(now, Event::Adopt(adoption));
+        self.step(Event::Adopt(adoption));
         self.meet_users();
         for (_, entry) in lines {
             if !self.site.watch(entry.process) {
-                self.process_gone(entry.process, now);
+                self.process_gone(entry.process);
             }
         }
-        self.settle(now);
-        self.engine.recover_ways(&mut self.site, now);
-        self.settle(now);
+        self.settle();
+        self.engine.recover_ways(&mut self.site);
+        self.settle();
     }
 
     /// Devices that a broker before drained.
@@ -245,52 +245,52 @@ impl StateDriver {
     }
 
     /// Tells the policy, and [settles](Self::settle).
-    fn step(&mut self, now: Now, event: Event) {
+    fn step(&mut self, event: Event) {
         self.site.tell(event);
-        self.settle(now);
+        self.settle();
     }
 
     /// Does what the policy says, until there is nothing more to tell it. Nothing that is done meanwhile calls this: it
     /// tells the site what it found.
-    pub(super) fn settle(&mut self, now: Now) {
+    pub(super) fn settle(&mut self) {
         loop {
             match self.site.todo.pop_front() {
-                Some(event) => self.decide(event, now),
+                Some(event) => self.decide(event),
                 None if self.engine.is_ready() => {}
                 None => {
                     // Last: what it finds is heard before the question that asked for it.
                     let Some((client, looked_at)) = self.searches.pop_front() else {
                         return;
                     };
-                    self.find_ended(&looked_at, now);
+                    self.find_ended(&looked_at);
                     self.site.tell(Event::Searched(client));
                 }
             }
             // What the policy told to come back claims its room before any other event.
-            self.engine.go_on(&mut self.site, now);
+            self.engine.go_on(&mut self.site);
         }
     }
 
-    fn decide(&mut self, event: Event, now: Now) {
-        self.site.policy.set_clock(now.ns, now.unix_ns);
-        let is_fresh = now.ns < self.stopped_until_ns;
+    fn decide(&mut self, event: Event) {
+        self.site.policy.set_clock(self.site.now.ns, self.site.now.unix_ns);
+        let is_fresh = self.site.now.ns < self.stopped_until_ns;
         if event.may_admit() && !is_fresh && self.site.policy.waiting_jobs() > 0 {
             let waiting: Vec<JobId> = self.site.policy.queue().collect();
-            self.stopped_until_ns = now.ns.saturating_add(STOPPED_LOOK_NS);
+            self.stopped_until_ns = self.site.now.ns.saturating_add(STOPPED_LOOK_NS);
             if let Some(stopped) = self.find_stopped(waiting) {
-                self.carry_out(stopped, now);
+                self.carry_out(stopped);
             }
         }
-        self.carry_out(event, now);
+        self.carry_out(event);
     }
 
-    fn carry_out(&mut self, event: Event, now: Now) {
+    fn carry_out(&mut self, event: Event) {
         self.cause = self.cause_of(&event);
         // Tokens are in these: not even a debug log has them.
         trace!(?event, "event");
-        for action in self.site.policy.step(now.ns, event, &self.site.clients) {
+        for action in self.site.policy.step(self.site.now.ns, event, &self.site.clients) {
             trace!(?action, "action");
-            self.apply(action, now);
+            self.apply(action);
         }
     }
 
@@ -315,19 +315,20 @@ impl StateDriver {
     }
 
     /// Tells the policy which live jobs are stopped, before a command is answered about them.
-    pub(super) fn find_stopped_jobs(&mut self, now: Now) {
+    pub(super) fn find_stopped_jobs(&mut self) {
         let live: Vec<JobId> = self.site.policy.live().collect();
         self.stopped
             .retain(|job| live.contains(job) || self.site.policy.queue().any(|waiting| waiting == *job));
         if let Some(event) = self.find_stopped(live) {
-            self.step(now, event);
+            self.step(event);
         }
     }
 
     /// A connection's first binary packet, and the pages that came with it.
     pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
-        self.greet(peer, hello, pages, now);
-        self.settle(now);
+        self.site.now = now;
+        self.greet(peer, hello, pages);
+        self.settle();
     }
 
     /// A packet of an attached client.
@@ -335,51 +336,59 @@ impl StateDriver {
     /// # Errors
     /// What the client did wrong; close its connection.
     pub fn message(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
-        let heard = self.hear(connection, message, now);
-        self.settle(now);
+        self.site.now = now;
+        let heard = self.hear(connection, message);
+        self.settle();
         heard
     }
 
     /// A whole request came in.
     pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
-        self.serve(peer, document, now);
-        self.settle(now);
+        self.site.now = now;
+        self.serve(peer, document);
+        self.settle();
     }
 
     /// A connection closed, by either side.
     pub fn closed(&mut self, connection: ConnectionId, now: Now) {
-        self.lose(connection, now);
-        self.settle(now);
+        self.site.now = now;
+        self.lose(connection);
+        self.settle();
     }
 
     /// A watched process ended.
     pub fn ended(&mut self, id: WatchId, now: Now) {
-        self.take_end(id, now);
-        self.settle(now);
+        self.site.now = now;
+        self.take_end(id);
+        self.settle();
     }
 
     /// The devices' side told something.
     pub fn gpu(&mut self, event: GpuEvent, now: Now) {
-        self.see(event, now);
-        self.settle(now);
+        self.site.now = now;
+        self.see(event);
+        self.settle();
     }
 
     /// The dispatcher reported something.
     pub fn report(&mut self, report: Report, now: Now) {
+        self.site.now = now;
         self.take_report(report);
-        self.settle(now);
+        self.settle();
     }
 
     /// The user database answered, or did not.
     pub fn user_event(&mut self, event: UserEvent, now: Now) {
-        self.hear_of_users(event, now);
-        self.settle(now);
+        self.site.now = now;
+        self.hear_of_users(event);
+        self.settle();
     }
 
     /// What became of a question about a job's process.
     pub fn helper_answered(&mut self, job: JobId, outcome: Outcome, now: Now) {
-        self.engine.helper_answered(&mut self.site, job, outcome, now);
-        self.settle(now);
+        self.site.now = now;
+        self.engine.helper_answered(&mut self.site, job, outcome);
+        self.settle();
     }
 
     /// The system refuses the broker something: a sentence for commands that ask about the broker.
@@ -394,18 +403,19 @@ impl StateDriver {
 
     /// Does what time brings.
     pub fn tick(&mut self, now: Now) {
+        self.site.now = now;
         if self
             .site
             .policy
             .next_deadline()
             .is_some_and(|deadline| now.ns >= deadline)
         {
-            self.step(now, Event::Tick);
+            self.step(Event::Tick);
         }
-        self.tick_devices(now);
-        self.engine.tick(&mut self.site, now);
-        self.settle(now);
-        self.site.say_unsaid(now);
+        self.tick_devices();
+        self.engine.tick(&mut self.site);
+        self.settle();
+        self.site.say_unsaid();
         // Not in `step`: an answer that waits to be sent does not wait for this.
         let (policy, clients) = (&self.site.policy, &self.site.clients);
         self.invariants.check(now.ns, || policy.check(clients));

@@ -33,6 +33,7 @@ impl StateDriver {
 
     /// What the database is to be asked now.
     pub fn take_user_asks(&mut self, now: Now) -> Vec<Ask> {
+        self.site.now = now;
         let mut asks: Vec<Ask> = self.site.users.take_wanted(now.ns).into_iter().map(Ask::User).collect();
         if std::mem::take(&mut self.database.wants_administrators) {
             asks.push(Ask::Group(ADMINISTRATORS.to_owned()));
@@ -41,15 +42,15 @@ impl StateDriver {
     }
 
     /// The database answered, or did not.
-    pub(super) fn hear_of_users(&mut self, event: UserEvent, now: Now) {
+    pub(super) fn hear_of_users(&mut self, event: UserEvent) {
         match event {
             UserEvent::Answered(ask, answer) => {
                 if self.database.silent.take().is_some() {
                     let text = "the user database answers again".to_owned();
-                    self.site.publish(now, "user-database-answers", None, None, text);
+                    self.site.publish("user-database-answers", None, None, text);
                 }
                 match (ask, answer) {
-                    (Ask::User(uid), Answer::User(account)) => self.user_known(uid, account, now),
+                    (Ask::User(uid), Answer::User(account)) => self.user_known(uid, account),
                     (Ask::Group(_), Answer::Group(Some(gid))) => self.give_admin_socket(gid),
                     // No such group; and an answer to another question is none.
                     _ => {}
@@ -59,14 +60,14 @@ impl StateDriver {
                 let is_news = self.database.silent.replace(why).is_none();
                 if let Some(text) = self.database.note().filter(|_| is_news) {
                     warn!(text, "users");
-                    self.site.publish(now, "user-database-silent", None, None, text);
+                    self.site.publish("user-database-silent", None, None, text);
                 }
             }
         }
     }
 
-    fn user_known(&mut self, uid: u32, account: Option<Account>, now: Now) {
-        self.site.users.take(uid, account, now.ns);
+    fn user_known(&mut self, uid: u32, account: Option<Account>) {
+        self.site.users.take(uid, account, self.site.now.ns);
         let event = Event::UserKnown {
             uid,
             user: self.site.users.name(uid),

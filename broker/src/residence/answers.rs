@@ -11,7 +11,6 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use super::engine::Engine;
 use super::facts::{processes_with_library, saved_every};
 use super::way::{Phase, Purpose, Way};
-use crate::clock::Now;
 use crate::site::Site;
 
 /// Stages shorter than this are not worth a word.
@@ -19,12 +18,12 @@ const WORTH_NS: u64 = 1_000_000;
 
 impl Engine {
     /// Carries a way on; one that is not over waits in its place.
-    pub(super) fn follow(&mut self, site: &mut Site, job: JobId, mut way: Way, now: Now) {
+    pub(super) fn follow(&mut self, site: &mut Site, job: JobId, mut way: Way) {
         let is_told = matches!(&way.phase, Phase::Passing { step: Some(step), .. } if step.wait.is_for_policy());
         if is_told {
-            self.poll(site, job, &mut way, now);
+            self.poll(site, job, &mut way);
         }
-        self.carry_on(site, job, &mut way, now);
+        self.carry_on(site, job, &mut way);
         let outcome = match &way.phase {
             Phase::Passing { passage, .. } => passage.outcome(),
             _ => None,
@@ -36,9 +35,9 @@ impl Engine {
         };
         let is_alive = || way.processes.is_empty() && !site.policy.processes(job).is_empty();
         let is_left = !processes_with_library(site, job).is_empty() || is_alive();
-        self.finish(site, job, way, (outcome, is_left), now);
+        self.finish(site, job, way, (outcome, is_left));
         if self.ways.to_come.remove(&job) {
-            self.come(site, job, now);
+            self.come(site, job);
         }
     }
 
@@ -63,15 +62,15 @@ impl Engine {
     }
 
     /// Says what a way came to; `is_left`: a process of the job lives.
-    fn finish(&mut self, site: &mut Site, job: JobId, way: Way, (outcome, is_left): (Outcome, bool), now: Now) {
+    fn finish(&mut self, site: &mut Site, job: JobId, way: Way, (outcome, is_left): (Outcome, bool)) {
         let Phase::Passing { passage, .. } = &way.phase else {
             return;
         };
         let why = reason(passage, way.why.as_deref());
-        let (kind, text) = said_of(site, job, &way, (outcome, is_left), (&why, now));
+        let (kind, text) = said_of(site, job, &way, (outcome, is_left), &why);
         // What is tried again each second is said once.
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
-            site.publish(now, kind, Some(job), None, text.clone());
+            site.publish(kind, Some(job), None, text.clone());
         }
         if matches!(way.purpose, Purpose::RestoredBehind(_)) && !kind.is_empty() {
             let (text, is_here) = (text.clone(), outcome == Outcome::Here);
@@ -87,7 +86,7 @@ impl Engine {
             self.forget_expecting(site, job);
         }
         if way.save_to.as_ref().is_some_and(|to| to.is_periodic) {
-            self.note_save_end(site, job, now);
+            self.note_save_end(site, job);
         }
         if let Purpose::Move(exchange) = way.purpose {
             let hint = || Some(format!("partage why {job}"));
@@ -149,28 +148,28 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_gone(&mut self, site: &mut Site, job: JobId, process: Process, now: Now) {
+    pub(super) fn take_gone(&mut self, site: &mut Site, job: JobId, process: Process) {
         match self.ways.by_job.get_mut(&job) {
             Some(way) => {
                 if let Phase::Passing { passage, .. } = &mut way.phase {
                     passage.gone(process);
                 }
             }
-            None => self.recover_way(site, job, now),
+            None => self.recover_way(site, job),
         }
     }
 
     /// A save that nobody asked for could not begin.
-    pub(super) fn not_saved(&mut self, site: &mut Site, job: JobId, why: &str, now: Now) {
+    pub(super) fn not_saved(&mut self, site: &mut Site, job: JobId, why: &str) {
         let text = format!("{job} goes on, and is not saved: {why}");
-        site.publish(now, "save-failed", Some(job), None, text);
-        self.note_save_end(site, job, now);
+        site.publish("save-failed", Some(job), None, text);
+        self.note_save_end(site, job);
     }
 
     /// The next one is counted from here.
-    pub(super) fn note_save_end(&mut self, site: &mut Site, job: JobId, now: Now) {
+    pub(super) fn note_save_end(&mut self, site: &mut Site, job: JobId) {
         if let Some(every_ns) = saved_every(site, job).map(|saved| saved.every_ns.max(SECOND_NS)) {
-            self.periodic.note_end(job, every_ns, now.ns);
+            self.periodic.note_end(job, every_ns, site.now.ns);
         }
     }
 }
@@ -181,10 +180,10 @@ fn said_of(
     job: JobId,
     way: &Way,
     (outcome, is_left): (Outcome, bool),
-    (why, now): (&str, Now),
+    why: &str,
 ) -> (&'static str, String) {
     let bytes = format_bytes(site.policy.returning_bytes(job, &site.clients));
-    let took = took(way, now);
+    let took = took(site, way);
     match (way.purpose, outcome) {
         (Purpose::Save, _) => saved(job, way, (outcome, is_left), (why, &took)),
         (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
@@ -293,12 +292,12 @@ fn saved(
 }
 
 /// `after 0.4 s (lock the process 2 ms, …)`.
-fn took(way: &Way, now: Now) -> String {
+fn took(site: &Site, way: &Way) -> String {
     let parts = way.took.iter().filter(|(_, ns)| *ns >= WORTH_NS);
     let parts: Vec<String> = parts
         .map(|(stage, ns)| format!("{} {}", Stage::text(*stage), format_duration(*ns)))
         .collect();
-    let whole = format_duration(now.ns.saturating_sub(way.began_ns));
+    let whole = format_duration(site.now.ns.saturating_sub(way.began_ns));
     match parts.is_empty() {
         true => format!("after {whole}"),
         false => format!("after {whole} ({})", parts.join(", ")),

@@ -9,7 +9,6 @@ use super::engine::Engine;
 use super::facts::processes_with_library;
 use super::steps::owed;
 use super::way::{Purpose, Way};
-use crate::clock::Now;
 use crate::site::Site;
 
 /// A driver that says *checkpointed* of a process that NVML shows is asked again after this.
@@ -17,19 +16,23 @@ const ASKED_AGAIN_NS: u64 = 10 * SECOND_NS;
 
 impl Engine {
     /// A look at a device showed these processes.
-    pub(crate) fn notice_restored(&mut self, site: &mut Site, device: DeviceUuid, now: Now) {
+    pub(crate) fn notice_restored(&mut self, site: &mut Site, device: DeviceUuid) {
         let shown = site.devices.shown_on(device).into_iter();
         let stats = shown.filter_map(|pid| site.processes.stat(pid));
         let found: Vec<(JobId, Process)> = stats
             .filter_map(|stat| Some((self.away_job_of(site, stat.id)?, stat.id)))
             .collect();
         for (job, process) in found {
-            let is_asked = self.ways.behind.get(&job).is_some_and(|until_ns| now.ns < *until_ns);
+            let is_asked = self
+                .ways
+                .behind
+                .get(&job)
+                .is_some_and(|until_ns| site.now.ns < *until_ns);
             if is_asked || self.ways.has(job) {
                 continue;
             }
-            self.ways.behind.insert(job, now.ns.saturating_add(ASKED_AGAIN_NS));
-            self.take_restored(site, job, process, now);
+            self.ways.behind.insert(job, site.now.ns.saturating_add(ASKED_AGAIN_NS));
+            self.take_restored(site, job, process);
         }
     }
 
@@ -41,13 +44,14 @@ impl Engine {
         (is_away && !self.ways.has(job) && !owed(site, job, process, Place::Source).is_empty()).then_some(job)
     }
 
-    fn take_restored(&mut self, site: &mut Site, job: JobId, process: Process, now: Now) {
+    fn take_restored(&mut self, site: &mut Site, job: JobId, process: Process) {
         let Some(mark) = site.policy.residence(job).cloned() else {
             return;
         };
         let (devices, processes) = (site.jobs.devices(job), processes_with_library(site, job));
         let passage = Passage::restored_behind(&mark, &devices, &processes, Patience::default());
         let purpose = Purpose::RestoredBehind(process.pid);
-        self.ways.start(job, Way::passing(passage, purpose, processes, now.ns));
+        self.ways
+            .start(job, Way::passing(passage, purpose, processes, site.now.ns));
     }
 }

@@ -8,12 +8,11 @@ use super::answers::refuse_way;
 use super::engine::Engine;
 use super::facts::{residence_of, waits_to_start};
 use super::way::{Leaving, Purpose, SaveTo, Turn};
-use crate::clock::Now;
 use crate::site::Site;
 
 impl Engine {
     /// A command about where jobs' memory is.
-    pub(crate) fn request(&mut self, site: &mut Site, ticket: Ticket, caller: Caller, request: Request, now: Now) {
+    pub(crate) fn request(&mut self, site: &mut Site, ticket: Ticket, caller: Caller, request: Request) {
         match request {
             Request::Suspend {
                 target,
@@ -21,7 +20,7 @@ impl Engine {
             } => {
                 let target = site.target(target);
                 let patience = Patience::draining(drain_timeout_ns);
-                self.suspend(site, (ticket, patience), &caller, &target, now);
+                self.suspend(site, (ticket, patience), &caller, &target);
             }
             Request::Resume {
                 target,
@@ -54,9 +53,9 @@ impl Engine {
                     is_periodic: false,
                 };
                 let target = site.target(target);
-                self.save(site, (ticket, patience), &caller, &target, to, now);
+                self.save(site, (ticket, patience), &caller, &target, to);
             }
-            Request::Restore(request) => self.restore(site, ticket, caller, &request, now),
+            Request::Restore(request) => self.restore(site, ticket, caller, &request),
             Request::Migrate {
                 target,
                 to,
@@ -66,13 +65,13 @@ impl Engine {
             } => {
                 let target = site.target(target);
                 let asked = (ticket, Patience::draining(drain_timeout_ns));
-                self.migrate(site, asked, &caller, &target, (from.as_deref(), &to, dry_run), now);
+                self.migrate(site, asked, &caller, &target, (from.as_deref(), &to, dry_run));
             }
             Request::Drain { gpu, drain_timeout_ns } => {
                 let patience = Patience::draining(drain_timeout_ns);
-                self.drain(site, ticket, &caller, (&gpu, Some(patience)), now);
+                self.drain(site, ticket, &caller, (&gpu, Some(patience)));
             }
-            Request::Undrain { gpu } => self.drain(site, ticket, &caller, (&gpu, None), now),
+            Request::Undrain { gpu } => self.drain(site, ticket, &caller, (&gpu, None)),
             _ => {}
         }
     }
@@ -84,7 +83,6 @@ impl Engine {
         (ticket, patience): (Ticket, Patience),
         caller: &Caller,
         target: &TargetQuery,
-        now: Now,
     ) {
         let job = match site.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
@@ -110,6 +108,6 @@ impl Engine {
             let message = format!("{job} is suspended already");
             return site.answer_ticket(ticket, Reply::Done { message });
         }
-        self.begin_to_leave(site, job, Leaving::asked(Purpose::Suspend, (ticket, patience)), now);
+        self.begin_to_leave(site, job, Leaving::asked(Purpose::Suspend, (ticket, patience)));
     }
 }

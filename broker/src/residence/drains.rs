@@ -19,7 +19,6 @@ use super::answers::in_the_way;
 use super::engine::Engine;
 use super::facts::residence_of;
 use super::way::{EndedMove, Leaving, Purpose, Turn};
-use crate::clock::Now;
 use crate::site::Site;
 use crate::state::drained;
 
@@ -31,7 +30,6 @@ impl Engine {
         ticket: Ticket,
         caller: &Caller,
         (gpu, patience): (&str, Option<Patience>),
-        now: Now,
     ) {
         let is_drained = patience.is_some();
         if !site.may_administer(caller) {
@@ -45,7 +43,7 @@ impl Engine {
         };
         let was = site.policy.is_drained(device);
         let mark = is_drained.then_some(DrainMark {
-            since_unix_ns: Some(now.unix_ns),
+            since_unix_ns: Some(site.now.unix_ns),
             uid: Some(caller.uid),
         });
         if was != is_drained
@@ -69,14 +67,14 @@ impl Engine {
     }
 
     /// Looks which jobs are to leave a device, now that it takes none.
-    pub(super) fn begin_drain(&mut self, site: &mut Site, device: DeviceUuid, now: Now) {
+    pub(super) fn begin_drain(&mut self, site: &mut Site, device: DeviceUuid) {
         let jobs = site.policy.jobs_to_move(device, &site.clients);
         self.of_drain(device, |drain| drain.begin(&jobs));
-        self.drain_on(site, device, now);
+        self.drain_on(site, device);
     }
 
     /// Sends the next job off that can go; answers who asked once none is left.
-    pub(super) fn drain_on(&mut self, site: &mut Site, device: DeviceUuid, now: Now) {
+    pub(super) fn drain_on(&mut self, site: &mut Site, device: DeviceUuid) {
         loop {
             let Some(drain) = self.ways.drains.get_mut(&device) else {
                 return;
@@ -98,7 +96,7 @@ impl Engine {
                         patience,
                         ..Leaving::unasked(purpose)
                     };
-                    return self.begin_to_leave(site, job, leaving, now);
+                    return self.begin_to_leave(site, job, leaving);
                 }
                 Err(why) => self.of_drain(device, |jobs| jobs.stays(job, why.message, why.hint)),
             }

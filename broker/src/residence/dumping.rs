@@ -20,7 +20,6 @@ use super::facts::processes_with_library;
 use super::saving::tree_of;
 use super::steps::owed_words;
 use super::way::{Beginning, Closed, SaveTo, Waiting, Way};
-use crate::clock::Now;
 use crate::host::proc;
 use crate::site::Site;
 use crate::snapshot::criu;
@@ -34,14 +33,14 @@ const END_NS: u64 = 30 * SECOND_NS;
 
 impl Engine {
     /// Begins a step of a save that no other passage has.
-    pub(super) fn save_step(&mut self, site: &mut Site, job: JobId, step: &Step, way: &mut Way, now: Now) -> Beginning {
+    pub(super) fn save_step(&mut self, site: &mut Site, job: JobId, step: &Step, way: &mut Way) -> Beginning {
         match step {
-            Step::Park => self.park(site, job, now),
-            Step::Unpark => self.unpark(site, job, now),
-            Step::Dump { .. } => dump(site, job, way, now),
+            Step::Park => self.park(site, job),
+            Step::Unpark => self.unpark(site, job),
+            Step::Dump { .. } => dump(site, job, way),
             // The dump's process does it, because it may take as long as the dump.
             Step::Commit => Beginning::Answered(Answer::Done),
-            Step::End => end(site, job, now),
+            Step::End => end(site, job),
             Step::Continue => {
                 signal_own(site, job, libc::SIGCONT);
                 Beginning::Answered(Answer::Done)
@@ -51,7 +50,7 @@ impl Engine {
     }
 
     /// Has the job's clients let go of what they have of a broker's.
-    fn park(&mut self, site: &mut Site, job: JobId, now: Now) -> Beginning {
+    fn park(&mut self, site: &mut Site, job: JobId) -> Beginning {
         if let Err(error) = std::fs::write(parking_file(site, job), b"") {
             tracing::warn!(%error, %job, "its clients cannot be parked");
             return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
@@ -71,15 +70,15 @@ impl Engine {
             site.send(id, park.as_bytes().to_vec(), Vec::new());
         }
         Beginning::Waits(Waiting::Parked {
-            until_ns: now.ns + PARK_NS,
+            until_ns: site.now.ns + PARK_NS,
         })
     }
 
-    fn unpark(&mut self, site: &mut Site, job: JobId, now: Now) -> Beginning {
+    fn unpark(&mut self, site: &mut Site, job: JobId) -> Beginning {
         forget_parking(site, job);
         self.set_hold(site, job, Some(Closed::Hard));
         Beginning::Waits(Waiting::Unparked {
-            until_ns: now.ns + PARK_NS,
+            until_ns: site.now.ns + PARK_NS,
         })
     }
 
@@ -92,7 +91,7 @@ impl Engine {
 }
 
 /// Has what such a step waits for come?
-pub(super) fn poll_save(site: &Site, job: JobId, wait: &Waiting, now: Now) -> Option<Answer> {
+pub(super) fn poll_save(site: &Site, job: JobId, wait: &Waiting) -> Option<Answer> {
     let (is_done, until_ns) = match wait {
         Waiting::Parked { until_ns } => (are_parked(site, job), *until_ns),
         Waiting::Unparked { until_ns } => (are_back(site, job), *until_ns),
@@ -101,7 +100,7 @@ pub(super) fn poll_save(site: &Site, job: JobId, wait: &Waiting, now: Now) -> Op
     };
     match is_done {
         true => Some(Answer::Done),
-        false => (now.ns >= until_ns).then_some(Answer::TimedOut),
+        false => (site.now.ns >= until_ns).then_some(Answer::TimedOut),
     }
 }
 
@@ -166,7 +165,7 @@ fn desk(site: &Site, job: JobId) -> Desk {
     Desk::new(&site.directory.snapshots(), &job.to_string())
 }
 
-fn dump(site: &mut Site, job: JobId, way: &mut Way, now: Now) -> Beginning {
+fn dump(site: &mut Site, job: JobId, way: &mut Way) -> Beginning {
     let desk = desk(site, job);
     if matches!(desk.standing(), Standing::Runs) {
         return Beginning::Waits(Waiting::Dumped);
@@ -174,7 +173,7 @@ fn dump(site: &mut Site, job: JobId, way: &mut Way, now: Now) -> Beginning {
     if way.dumping.is_none()
         && let Some(to) = &way.save_to
     {
-        let begun = dump_order(site, job, to, now).and_then(|order| {
+        let begun = dump_order(site, job, to).and_then(|order| {
             let begun = desk.begin(&order);
             begun.map_err(|error| format!("the process that saves it does not start: {error}"))
         });
@@ -220,7 +219,7 @@ pub(super) fn dumped(site: &mut Site, job: JobId, way: &mut Way) -> Option<Answe
     }
 }
 
-fn dump_order(site: &Site, job: JobId, to: &SaveTo, now: Now) -> Result<DumpOrder, String> {
+fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String> {
     let first = tree_of(site, job)?;
     let record = site.jobs.get(job).ok_or_else(|| format!("{job} has ended"))?;
     let place = record.devices.first();
@@ -263,7 +262,7 @@ fn dump_order(site: &Site, job: JobId, to: &SaveTo, now: Now) -> Result<DumpOrde
                 cap_ppm: record.terms.cap_ppm,
                 weight: record.terms.weight,
                 class: record.terms.class.word().to_owned(),
-                terms: saved_terms(record, now),
+                terms: saved_terms(site, record),
             },
             ..Manifest::default()
         },
@@ -277,10 +276,10 @@ fn signal_own(site: &mut Site, job: JobId, number: libc::c_int) {
 }
 
 /// SIGKILL to the whole job.
-fn end(site: &mut Site, job: JobId, now: Now) -> Beginning {
+fn end(site: &mut Site, job: JobId) -> Beginning {
     signal_own(site, job, libc::SIGKILL);
     Beginning::Waits(Waiting::Ended {
-        until_ns: now.ns + END_NS,
+        until_ns: site.now.ns + END_NS,
     })
 }
 
@@ -295,11 +294,11 @@ fn has_ended(site: &Site, job: JobId) -> bool {
 }
 
 /// What a job asked for beside the numbers of its devices.
-fn saved_terms(record: &JobRecord, now: Now) -> SavedTerms {
+fn saved_terms(site: &Site, record: &JobRecord) -> SavedTerms {
     let limit_ns = record.terms.time_limit_ns;
     SavedTerms {
         process_bytes: record.devices.first().and_then(|place| place.process),
-        time_left_ns: limit_ns.map(|limit| limit.saturating_sub(record.run_ns(now.unix_ns))),
+        time_left_ns: limit_ns.map(|limit| limit.saturating_sub(record.run_ns(site.now.unix_ns))),
         preemptible: record.asked.preemptible,
         idle_release_ns: record.asked.idle_release_ns,
         strict: record.is_strict,

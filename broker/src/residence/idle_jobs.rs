@@ -10,17 +10,16 @@ use partage_protocol::units::JobId;
 
 use super::engine::Engine;
 use super::holds::is_anybody_inside;
-use crate::clock::Now;
 use crate::site::Site;
 
 impl Engine {
     /// Looks at the jobs that leave when they are idle, where that is due.
-    pub(super) fn tick_idle(&mut self, site: &mut Site, now: Now) {
-        if now.ns < self.idle.due_ns() {
+    pub(super) fn tick_idle(&mut self, site: &mut Site) {
+        if site.now.ns < self.idle.due_ns() {
             return;
         }
         let jobs: Vec<(JobId, bool)> = site.policy.leave_when_idle().collect();
-        self.idle.keep(&jobs, now.ns);
+        self.idle.keep(&jobs, site.now.ns);
         for (job, is_away) in jobs {
             if is_away {
                 if wants_to_go_on(site, job) {
@@ -29,7 +28,7 @@ impl Engine {
                 continue;
             }
             let done = (done(site, job), is_anybody_inside(site, job));
-            let for_ns = self.idle.quiet_ns(job, done, now.ns);
+            let for_ns = self.idle.quiet_ns(job, done, site.now.ns);
             if for_ns > 0 && !self.ways.has(job) {
                 site.tell(Event::Quiet { job, for_ns });
             }

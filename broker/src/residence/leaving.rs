@@ -12,18 +12,17 @@ use super::facts::processes_with_library;
 use super::maps::{map_refused, try_map};
 use super::steps::ask_state;
 use super::way::{Leaving, Phase, Purpose, Way};
-use crate::clock::Now;
 use crate::host::checkpoint::{Answer, Outcome, State};
 use crate::site::{Site, error_view};
 
 impl Engine {
     /// The policy sends a job off its devices, without a command.
-    pub(crate) fn leave_by_itself(&mut self, site: &mut Site, job: JobId, now: Now) {
+    pub(crate) fn leave_by_itself(&mut self, site: &mut Site, job: JobId) {
         if self.ways.has(job) {
             let why = "its memory is on the way already".to_owned();
             return site.tell(Event::NotLeft { job, why });
         }
-        self.begin_to_leave(site, job, Leaving::unasked(Purpose::Suspend), now);
+        self.begin_to_leave(site, job, Leaving::unasked(Purpose::Suspend));
     }
 
     /// What speaks against it, as far as it is known without the driver.
@@ -55,8 +54,8 @@ impl Engine {
     }
 
     /// Begins to suspend, save or move a job. What lingers where it is to go gives way first.
-    pub(super) fn begin_to_leave(&mut self, site: &mut Site, job: JobId, leaving: Leaving, now: Now) {
-        let way = Way::new(Phase::Clearing, leaving, now.ns);
+    pub(super) fn begin_to_leave(&mut self, site: &mut Site, job: JobId, leaving: Leaving) {
+        let way = Way::new(Phase::Clearing, leaving, site.now.ns);
         if let Purpose::Move(exchange) = way.purpose {
             let room = site
                 .policy
@@ -66,18 +65,18 @@ impl Engine {
                 return self.ways.start(job, way);
             }
         }
-        self.ask_states(site, job, way, now);
+        self.ask_states(site, job, way);
     }
 
     /// Has the driver asked about each process, unless something speaks against it.
-    pub(super) fn ask_states(&mut self, site: &mut Site, job: JobId, mut way: Way, now: Now) {
+    pub(super) fn ask_states(&mut self, site: &mut Site, job: JobId, mut way: Way) {
         let purpose = way.purpose;
         if let Some(why_not) = self.why_not(site, job, purpose) {
-            return self.not_begun(site, job, (purpose, &way.tickets), &why_not, now);
+            return self.not_begun(site, job, (purpose, &way.tickets), &why_not);
         }
         let left = processes_with_library(site, job);
         let Some(first) = left.first().copied() else {
-            return self.leave(site, job, way, &[], now);
+            return self.leave(site, job, way, &[]);
         };
         match purpose {
             Purpose::Move(exchange) if self.takes_map(site, job).is_none() => {
@@ -99,7 +98,6 @@ impl Engine {
         job: JobId,
         (purpose, tickets): (Purpose, &[Ticket]),
         error: &ErrorView,
-        now: Now,
     ) {
         for ticket in tickets {
             site.answer_ticket(*ticket, Reply::Error(error.clone()));
@@ -109,7 +107,7 @@ impl Engine {
                 let why = error.message.clone();
                 site.tell(Event::NotLeft { job, why });
             }
-            Purpose::Save if tickets.is_empty() => self.not_saved(site, job, &error.message, now),
+            Purpose::Save if tickets.is_empty() => self.not_saved(site, job, &error.message),
             Purpose::Move(exchange) => {
                 let why = (error.message.clone(), error.hint.clone());
                 self.ways.note_ended_move(job, exchange, Some(Err(why)));
@@ -119,7 +117,7 @@ impl Engine {
     }
 
     /// The driver said in which state a process is, before anything is touched.
-    pub(super) fn take_state(&mut self, site: &mut Site, job: JobId, mut way: Way, outcome: Outcome, now: Now) {
+    pub(super) fn take_state(&mut self, site: &mut Site, job: JobId, mut way: Way, outcome: Outcome) {
         let Phase::Asking { left, found } = &mut way.phase else {
             return;
         };
@@ -148,7 +146,7 @@ impl Engine {
         };
         if let Some(message) = why {
             let error = error_view(ErrorCode::Failed, message, None);
-            return self.not_begun(site, job, (way.purpose, &way.tickets), &error, now);
+            return self.not_begun(site, job, (way.purpose, &way.tickets), &error);
         }
         if let Some(next) = left.first().copied() {
             ask_state(site, job, next);
@@ -156,15 +154,15 @@ impl Engine {
             return;
         }
         let processes = std::mem::take(found);
-        self.leave(site, job, way, &processes, now);
+        self.leave(site, job, way, &processes);
     }
 
-    fn leave(&mut self, site: &mut Site, job: JobId, way: Way, processes: &[Process], now: Now) {
+    fn leave(&mut self, site: &mut Site, job: JobId, way: Way, processes: &[Process]) {
         let purpose = way.purpose;
         // Without a process on a GPU the promise leaves, or moves, alone. There is nothing to save, and a job that has
         // ended has nothing at all.
         if processes.is_empty() && (purpose == Purpose::Save || site.policy.processes(job).is_empty()) {
-            return self.not_begun(site, job, (purpose, &way.tickets), &nothing_there(job, purpose), now);
+            return self.not_begun(site, job, (purpose, &way.tickets), &nothing_there(job, purpose));
         }
         // Time went by.
         let why_not = self.why_not(site, job, purpose);
@@ -181,7 +179,7 @@ impl Engine {
         let why_not = why_not.or_else(|| Some(in_the_way(&[Obstacle::NotHere(job, passage.as_ref().err().copied()?)])));
         match (passage, why_not) {
             (Ok(passage), None) => {
-                let passing = Way::passing(passage, purpose, processes.to_vec(), now.ns);
+                let passing = Way::passing(passage, purpose, processes.to_vec(), site.now.ns);
                 let Way {
                     tickets,
                     patience,
@@ -198,7 +196,7 @@ impl Engine {
             }
             (_, why_not) => {
                 let why_not = why_not.unwrap_or_else(|| nothing_there(job, purpose));
-                self.not_begun(site, job, (purpose, &way.tickets), &why_not, now);
+                self.not_begun(site, job, (purpose, &way.tickets), &why_not);
             }
         }
     }

@@ -12,7 +12,6 @@ use super::facts::{residence_of, waits_to_start};
 use super::maps::{is_masked, map_refused};
 use super::steps::ask_state;
 use super::way::{Leaving, Phase, Purpose, Way};
-use crate::clock::Now;
 use crate::host::checkpoint::{Answer, Outcome};
 use crate::site::{Site, error_view};
 
@@ -25,7 +24,6 @@ impl Engine {
         caller: &Caller,
         target: &TargetQuery,
         (from, to, is_dry): (Option<&str>, &str, bool),
-        now: Now,
     ) {
         let found = site.policy.resolve(target, caller, Access::Change);
         let found = found.and_then(|job| Ok((job, site.policy.exchange(job, from, to)?)));
@@ -44,7 +42,7 @@ impl Engine {
         }
         let purpose = Purpose::Move(exchange);
         if !is_dry {
-            return self.begin_to_leave(site, job, Leaving::asked(purpose, (ticket, patience)), now);
+            return self.begin_to_leave(site, job, Leaving::asked(purpose, (ticket, patience)));
         }
         let reply = match self.why_not(site, job, purpose) {
             Some(why_not) => Reply::Error(why_not),
@@ -54,7 +52,7 @@ impl Engine {
     }
 
     /// What became of the try.
-    pub(super) fn take_map(&mut self, site: &mut Site, job: JobId, mut way: Way, outcome: &Outcome, now: Now) {
+    pub(super) fn take_map(&mut self, site: &mut Site, job: JobId, mut way: Way, outcome: &Outcome) {
         let Phase::Trying { left } = &mut way.phase else {
             return;
         };
@@ -87,7 +85,7 @@ impl Engine {
             }
             (why_not, _) => {
                 let why_not = why_not.unwrap_or_else(|| map_refused(site, job));
-                self.not_begun(site, job, (way.purpose, &way.tickets), &why_not, now);
+                self.not_begun(site, job, (way.purpose, &way.tickets), &why_not);
             }
         }
     }

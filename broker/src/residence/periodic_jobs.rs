@@ -10,7 +10,6 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use super::engine::Engine;
 use super::facts::{saved_every, waits_to_start};
 use super::way::{Leaving, Purpose, SaveTo};
-use crate::clock::Now;
 use crate::site::Site;
 use crate::snapshot::files::Disk;
 use crate::snapshot::folder::Folder;
@@ -18,19 +17,19 @@ use crate::snapshot::store::{self, Store};
 
 impl Engine {
     /// Saves the jobs that are due.
-    pub(super) fn tick_periodic(&mut self, site: &mut Site, now: Now) {
-        if now.ns < self.periodic.poll_ns() {
+    pub(super) fn tick_periodic(&mut self, site: &mut Site) {
+        if site.now.ns < self.periodic.poll_ns() {
             return;
         }
         // What is due since before this broker began waits until its processes are back: a save that fails now would
         // have to wait for its next turn.
         if site.policy.is_adopting_any() || !site.devices.is_ready() {
-            return self.periodic.put_off(now.ns);
+            return self.periodic.put_off(site.now.ns);
         }
         let every = |job: &JobId| saved_every(site, *job).map(|saved| (*job, saved.every_ns.max(SECOND_NS)));
         let jobs: Vec<(JobId, u64)> = site.jobs.ids().filter_map(|job| every(&job)).collect();
         let mut periodic = std::mem::take(&mut self.periodic);
-        let due = periodic.take_due(&jobs, |job| unsaved_ns(site, job, now), now.ns);
+        let due = periodic.take_due(&jobs, |job| unsaved_ns(site, job), site.now.ns);
         self.periodic = periodic;
         for job in due {
             let is_here = site
@@ -38,12 +37,12 @@ impl Engine {
                 .residence(job)
                 .is_none_or(|mark| mark.residence == Residence::Here);
             if is_here && !self.ways.has(job) && !waits_to_start(site, job) {
-                self.save_by_itself(site, job, now);
+                self.save_by_itself(site, job);
             }
         }
     }
 
-    fn save_by_itself(&mut self, site: &mut Site, job: JobId, now: Now) {
+    fn save_by_itself(&mut self, site: &mut Site, job: JobId) {
         let Some(saved) = saved_every(site, job) else { return };
         let to = SaveTo {
             folder: saved.out.clone().into(),
@@ -60,17 +59,17 @@ impl Engine {
             )),
         };
         let begun = checked.and_then(|()| {
-            self.begin_to_save(site, job, to, Leaving::unasked(Purpose::Save), now)
+            self.begin_to_save(site, job, to, Leaving::unasked(Purpose::Save))
                 .map_err(|(_, why)| why)
         });
         if let Err(why) = begun {
-            self.not_saved(site, job, &why, now);
+            self.not_saved(site, job, &why);
         }
     }
 }
 
 /// For how long a job has gone on without being saved; what its folder cannot tell is not waited for.
-fn unsaved_ns(site: &Site, job: JobId, now: Now) -> u64 {
+fn unsaved_ns(site: &Site, job: JobId) -> u64 {
     let Some((record, saved)) = site.jobs.get(job).zip(saved_every(site, job)) else {
         return 0;
     };
@@ -81,5 +80,5 @@ fn unsaved_ns(site: &Site, job: JobId, now: Now) -> u64 {
     // One that was restored was not here between its save and its start.
     let here_unix_ns = record.asked.restored_root.map(|_| record.started_unix_ns);
     let since = saved_unix_ns.max(here_unix_ns).unwrap_or(record.started_unix_ns);
-    now.unix_ns.saturating_sub(since)
+    site.now.unix_ns.saturating_sub(since)
 }

@@ -10,22 +10,21 @@ use super::facts::processes_with_library;
 use super::restoring::lacks;
 use super::steps::owed;
 use super::way::{Closed, Purpose, Way};
-use crate::clock::Now;
 use crate::site::Site;
 
 impl Engine {
     /// How the passage of a new mark begins: of every job whose record says that it is not here.
-    pub(crate) fn recover_ways(&mut self, site: &mut Site, now: Now) {
+    pub(crate) fn recover_ways(&mut self, site: &mut Site) {
         sweep_saving(site);
         let jobs: Vec<JobId> = site.policy.live().collect();
-        self.recover_restores(site, &jobs, now);
+        self.recover_restores(site, &jobs);
         for job in jobs {
-            self.recover_way(site, job, now);
+            self.recover_way(site, job);
         }
     }
 
     /// Goes on with what a job's record says, unless something is under way.
-    pub(super) fn recover_way(&mut self, site: &mut Site, job: JobId, now: Now) {
+    pub(super) fn recover_way(&mut self, site: &mut Site, job: JobId) {
         let Some(mark) = site.policy.residence(job).cloned() else {
             return;
         };
@@ -46,13 +45,13 @@ impl Engine {
             return;
         }
         let passage = Passage::recover(&mark, &devices, &processes, Patience::default());
-        let way = Way::passing(passage, Purpose::Recover(mark.residence), processes, now.ns);
+        let way = Way::passing(passage, Purpose::Recover(mark.residence), processes, site.now.ns);
         self.ways.start(job, way);
     }
 
     /// There is room for a job that is away: its way back begins, and claims the room. While something else is under
     /// way with it, that ends first.
-    pub(crate) fn come(&mut self, site: &mut Site, job: JobId, now: Now) {
+    pub(crate) fn come(&mut self, site: &mut Site, job: JobId) {
         if self.ways.has(job) {
             self.ways.to_come.insert(job);
             return;
@@ -81,7 +80,7 @@ impl Engine {
                     }
                 }
                 self.ways
-                    .start(job, Way::passing(passage, Purpose::Resume, processes, now.ns));
+                    .start(job, Way::passing(passage, Purpose::Resume, processes, site.now.ns));
             }
             Err(Residence::Here) => {
                 let text = format!("{job} runs again");

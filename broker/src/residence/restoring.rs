@@ -24,7 +24,6 @@ use super::device_map::{RestoredMap, is_like, machine_of, map_file, saved_device
 use super::engine::Engine;
 use super::facts::{processes_with_library, residence_of};
 use super::way::{Closed, Expecting};
-use crate::clock::Now;
 use crate::host::proc;
 use crate::peer::ConnectionId;
 use crate::site::Site;
@@ -47,14 +46,7 @@ struct Deadline {
 
 impl Engine {
     /// The caller's job, admitted just now, is about to be restored.
-    pub(super) fn restore(
-        &mut self,
-        site: &mut Site,
-        ticket: Ticket,
-        caller: Caller,
-        request: &RestoreRequest,
-        now: Now,
-    ) {
+    pub(super) fn restore(&mut self, site: &mut Site, ticket: Ticket, caller: Caller, request: &RestoreRequest) {
         let me = nix::unistd::geteuid().as_raw();
         if caller.uid != me {
             // As with a checkpoint. What it says that the processes had is believed.
@@ -78,7 +70,7 @@ impl Engine {
                 return site.deny_ticket(ticket, ErrorCode::Failed, unfit.to_string(), None);
             }
         };
-        if self.write_expecting(site, job, request, pairs, now).is_err() {
+        if self.write_expecting(site, job, request, pairs).is_err() {
             let message = "the broker cannot write to its folder".to_owned();
             return site.deny_ticket(ticket, ErrorCode::Internal, message, None);
         }
@@ -111,7 +103,6 @@ impl Engine {
         job: JobId,
         request: &RestoreRequest,
         pairs: Vec<(String, String)>,
-        now: Now,
     ) -> io::Result<()> {
         if !pairs.is_empty() {
             let processes = request.clients.iter().map(|client| client.pid);
@@ -120,36 +111,36 @@ impl Engine {
         let expected = Expected {
             clients: request.clients.clone(),
             deadline: request.within_ns.map(|within_ns| Deadline {
-                unix_ns: now.unix_ns.saturating_add(within_ns),
+                unix_ns: site.now.unix_ns.saturating_add(within_ns),
                 within_ns,
             }),
         };
         if let Some(Deadline { within_ns, .. }) = expected.deadline {
-            self.ways.restores.insert(job, now.ns.saturating_add(within_ns));
+            self.ways.restores.insert(job, site.now.ns.saturating_add(within_ns));
         }
         write_whole(&expecting_file(site, job), &serde_json::to_vec(&expected)?)
     }
 
     /// The jobs that are being restored since a broker before.
-    pub(super) fn recover_restores(&mut self, site: &mut Site, jobs: &[JobId], now: Now) {
+    pub(super) fn recover_restores(&mut self, site: &mut Site, jobs: &[JobId]) {
         for job in jobs {
             if let Some(deadline) = expected_of(site, *job).deadline {
-                let left_ns = deadline.unix_ns.saturating_sub(now.unix_ns);
-                self.ways.restores.insert(*job, now.ns.saturating_add(left_ns));
+                let left_ns = deadline.unix_ns.saturating_sub(site.now.unix_ns);
+                self.ways.restores.insert(*job, site.now.ns.saturating_add(left_ns));
             }
         }
     }
 
     /// Whoever waits for a restored job hears at its deadline who did not say hello.
-    pub(super) fn tick_restores(&mut self, site: &mut Site, now: Now) {
-        let due = self.ways.restores.iter().filter(|(_, until)| now.ns >= **until);
+    pub(super) fn tick_restores(&mut self, site: &mut Site) {
+        let due = self.ways.restores.iter().filter(|(_, until)| site.now.ns >= **until);
         let due: Vec<JobId> = due.map(|(job, _)| *job).collect();
         for job in due {
             self.ways.restores.remove(&job);
             let Some(why) = lacks(site, job) else { continue };
             let within = expected_of(site, job).deadline.map_or(0, |deadline| deadline.within_ns);
             let text = format!("{job} did not come back within {}: {why}", format_duration(within));
-            site.publish(now, "restore-failed", Some(job), None, text.clone());
+            site.publish("restore-failed", Some(job), None, text.clone());
             if let Some(Expecting { ticket, .. }) = self.ways.expecting.remove(&job) {
                 let hint = format!("partage why {job}");
                 site.deny_ticket(ticket, ErrorCode::Failed, text.clone(), Some(&hint));

@@ -10,7 +10,6 @@ use partage_protocol::units::JobId;
 use super::engine::Engine;
 use super::facts::processes_with_library;
 use super::way::{Leaving, Purpose, SaveTo};
-use crate::clock::Now;
 use crate::host::proc::with_descendants;
 use crate::host::{proc, tasks};
 use crate::kind::Kind;
@@ -27,14 +26,13 @@ impl Engine {
         caller: &Caller,
         target: &TargetQuery,
         to: SaveTo,
-        now: Now,
     ) {
         let job = match site.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
             Err(why) => return site.answer_ticket(ticket, Reply::Error(why)),
         };
         let begun = may_save(site, caller, Some(job), &to.folder)
-            .and_then(|()| self.begin_to_save(site, job, to, Leaving::asked(Purpose::Save, (ticket, patience)), now));
+            .and_then(|()| self.begin_to_save(site, job, to, Leaving::asked(Purpose::Save, (ticket, patience))));
         if let Err((code, message)) = begun {
             site.deny_ticket(ticket, code, message, None);
         }
@@ -47,7 +45,6 @@ impl Engine {
         job: JobId,
         to: SaveTo,
         leaving: Leaving,
-        now: Now,
     ) -> Result<(), (ErrorCode, String)> {
         if self.ways.has(job) {
             let busy = Obstacle::NotHere(job, Residence::Coming).to_string();
@@ -60,7 +57,7 @@ impl Engine {
             criu: to.criu.clone().filter(|_| !is_managed).or_else(|| criu::find().ok()),
             ..to
         };
-        self.begin_to_leave(site, job, leaving, now);
+        self.begin_to_leave(site, job, leaving);
         if let Some(way) = self.ways.by_job.get_mut(&job) {
             way.save_to = Some(to);
         }

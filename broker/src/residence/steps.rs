@@ -12,7 +12,6 @@ use super::device_map::{note_mapped, restored_map};
 use super::engine::Engine;
 use super::facts::{processes_with_library, user_of, whole_map};
 use super::way::{Beginning, Begun, Closed, Phase, Turn, Waiting, Way};
-use crate::clock::Now;
 use crate::host::checkpoint::{Ask, Call};
 use crate::site::Site;
 use crate::site::effect::Effect;
@@ -32,7 +31,7 @@ const SHOWN_NS: u64 = 5 * SECOND_NS;
 impl Engine {
     /// Carries a way's steps out as far as it goes without waiting. What waits for the policy alone goes on at the
     /// next turn.
-    pub(super) fn carry_on(&mut self, site: &mut Site, job: JobId, way: &mut Way, now: Now) {
+    pub(super) fn carry_on(&mut self, site: &mut Site, job: JobId, way: &mut Way) {
         loop {
             let Phase::Passing { passage, step } = &mut way.phase else {
                 return;
@@ -41,15 +40,15 @@ impl Engine {
                 return;
             }
             let Some(next) = passage.next_step() else { return };
-            let beginning = self.begin_step(site, job, &next, way, now);
+            let beginning = self.begin_step(site, job, &next, way);
             let begun = |wait| Begun {
                 step: next,
-                since_ns: now.ns,
+                since_ns: site.now.ns,
                 looked_ns: 0,
                 wait,
             };
             match beginning {
-                Beginning::Answered(answer) => end_step(way, &begun(Waiting::Helper), answer, now),
+                Beginning::Answered(answer) => end_step(site, way, &begun(Waiting::Helper), answer),
                 Beginning::Waits(wait) => {
                     if wait.is_for_policy() {
                         self.ways.hurry(Turn::Job(job));
@@ -62,7 +61,7 @@ impl Engine {
         }
     }
 
-    fn begin_step(&mut self, site: &mut Site, job: JobId, step: &Step, way: &mut Way, now: Now) -> Beginning {
+    fn begin_step(&mut self, site: &mut Site, job: JobId, step: &Step, way: &mut Way) -> Beginning {
         let done = Beginning::Answered(Answer::Done);
         match step {
             Step::Write(mark) => self.write_mark(site, job, mark),
@@ -76,43 +75,43 @@ impl Engine {
                 false => Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM)),
             },
             Step::NobodyInside { within_ns } => Beginning::Waits(Waiting::Inside {
-                until_ns: now.ns.saturating_add(*within_ns),
+                until_ns: site.now.ns.saturating_add(*within_ns),
             }),
-            Step::HoldHard => self.harden(site, job, way, now),
+            Step::HoldHard => self.harden(site, job, way),
             Step::Checkpoint(process) if note_mapped(site, job, *process).is_err() => {
                 way.why = Some("the broker cannot write to its folder".to_owned());
                 Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM))
             }
             Step::NvmlClear(processes) => Beginning::Waits(Waiting::Clear {
                 processes: processes.clone(),
-                until_ns: now.ns + CLEAR_NS,
+                until_ns: site.now.ns + CLEAR_NS,
             }),
             Step::LedgerLeave(processes) => {
                 // A client without CUDA was granted room too.
                 let unattached = processes.is_empty().then(|| processes_with_library(site, job));
                 let processes = unattached.as_deref().unwrap_or(processes);
-                site.policy.ledger_leave(job, processes, &site.clients, now.ns);
+                site.policy.ledger_leave(job, processes, &site.clients, site.now.ns);
                 done
             }
             Step::LedgerCome(processes) => {
-                site.policy.ledger_come(job, processes, &site.clients, now.ns);
+                site.policy.ledger_come(job, processes, &site.clients, site.now.ns);
                 done
             }
             Step::LedgerBack => {
-                site.policy.ledger_back(job, &site.clients, now.ns);
+                site.policy.ledger_back(job, &site.clients, site.now.ns);
                 done
             }
             Step::RoomProve { process, place } => Beginning::Waits(Waiting::Room {
                 process: *process,
                 place: *place,
-                until_ns: now.ns + SHOWN_NS,
+                until_ns: site.now.ns + SHOWN_NS,
             }),
             Step::Locate(process) => Beginning::Waits(Waiting::Place {
                 process: *process,
-                until_ns: now.ns + SHOWN_NS,
+                until_ns: site.now.ns + SHOWN_NS,
             }),
             Step::Pause { ns } => Beginning::Waits(Waiting::Time {
-                until_ns: now.ns.saturating_add(*ns),
+                until_ns: site.now.ns.saturating_add(*ns),
             }),
             Step::Placement => {
                 show_placement(site, job);
@@ -124,13 +123,13 @@ impl Engine {
             }
             other => match driver_call(site, job, other) {
                 Some((process, asked, patience_ns)) => call(site, job, process, asked, patience_ns),
-                None => self.save_step(site, job, other, way, now),
+                None => self.save_step(site, job, other, way),
             },
         }
     }
 
     /// Before anything has left, the pages are asked once more: a soft hold may have been passed without a heartbeat.
-    fn harden(&mut self, site: &mut Site, job: JobId, way: &Way, now: Now) -> Beginning {
+    fn harden(&mut self, site: &mut Site, job: JobId, way: &Way) -> Beginning {
         if self.ways.closed.get(&job) != Some(&Closed::Parked) {
             self.set_hold(site, job, Some(Closed::Hard));
         }
@@ -142,7 +141,7 @@ impl Engine {
             return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
         }
         Beginning::Waits(Waiting::Inside {
-            until_ns: now.ns.saturating_add(way.patience.inside_ns),
+            until_ns: site.now.ns.saturating_add(way.patience.inside_ns),
         })
     }
 
@@ -156,10 +155,10 @@ impl Engine {
 }
 
 /// A step came to something.
-pub(super) fn end_step(way: &mut Way, begun: &Begun, answer: Answer, now: Now) {
+pub(super) fn end_step(site: &Site, way: &mut Way, begun: &Begun, answer: Answer) {
     tracing::debug!(step = ?begun.step, ?answer, "passage");
     if let Some(stage) = begun.step.stage() {
-        way.note_stage(stage, now.ns.saturating_sub(begun.since_ns));
+        way.note_stage(stage, site.now.ns.saturating_sub(begun.since_ns));
     }
     let is_away = answer == Answer::Is(ProcessState::Checkpointed);
     way.has_left |= is_away || matches!(begun.step, Step::Checkpoint(_));

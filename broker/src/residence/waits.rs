@@ -12,7 +12,6 @@ use super::facts::{processes_with_library, user_of};
 use super::holds::is_anybody_inside;
 use super::steps::{ask_state, end_step, owed, room_in_books};
 use super::way::{Begun, Phase, Waiting, Way};
-use crate::clock::Now;
 use crate::host::checkpoint::{self, Ask, Outcome, State};
 use crate::host::gpu::Sample;
 use crate::site::Site;
@@ -29,40 +28,40 @@ const SPARE_BYTES: u64 = 256 * MIB;
 
 impl Engine {
     /// Ends the step under way if what it waits for has come.
-    pub(super) fn poll(&mut self, site: &mut Site, job: JobId, way: &mut Way, now: Now) -> bool {
+    pub(super) fn poll(&mut self, site: &mut Site, job: JobId, way: &mut Way) -> bool {
         let Phase::Passing { step, .. } = &mut way.phase else {
             return false;
         };
         let Some(mut begun) = step.take() else { return true };
-        let answer = self.poll_step(site, job, way, &mut begun, now);
+        let answer = self.poll_step(site, job, way, &mut begun);
         let is_over = answer.is_some();
-        end_or_wait(way, begun, answer, now);
+        end_or_wait(site, way, begun, answer);
         is_over
     }
 
     /// Has what a step waits for come?
-    fn poll_step(&mut self, site: &mut Site, job: JobId, way: &mut Way, begun: &mut Begun, now: Now) -> Option<Answer> {
+    fn poll_step(&mut self, site: &mut Site, job: JobId, way: &mut Way, begun: &mut Begun) -> Option<Answer> {
         let since_ns = begun.since_ns;
-        begun.looked_ns = now.ns;
+        begun.looked_ns = site.now.ns;
         match &begun.wait {
             Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => None,
-            Waiting::Time { until_ns } => (now.ns >= *until_ns).then_some(Answer::Done),
+            Waiting::Time { until_ns } => (site.now.ns >= *until_ns).then_some(Answer::Done),
             wait @ (Waiting::Parked { .. } | Waiting::Unparked { .. } | Waiting::Ended { .. }) => {
-                poll_save(site, job, wait, now)
+                poll_save(site, job, wait)
             }
             Waiting::Dumped => dumped(site, job, way),
             Waiting::Inside { until_ns } => {
                 if !is_anybody_inside(site, job) {
                     return self.nobody_inside(site, job, way, begun);
                 }
-                (now.ns >= *until_ns).then_some(Answer::TimedOut)
+                (site.now.ns >= *until_ns).then_some(Answer::TimedOut)
             }
             Waiting::Written => Some(match self.ways.unwritten.contains(&job) {
                 true => Answer::Refused(code::OPERATING_SYSTEM),
                 false => Answer::Done,
             }),
             Waiting::Books { place } => room_in_books(site, job, *place, way),
-            Waiting::Clear { processes, until_ns } => poll_clear(site, job, processes, (since_ns, *until_ns), now),
+            Waiting::Clear { processes, until_ns } => poll_clear(site, job, processes, (since_ns, *until_ns)),
             Waiting::Place { process, until_ns } => {
                 let target = site.policy.residence(job).and_then(|mark| mark.target);
                 let Some(target) = target else {
@@ -74,7 +73,7 @@ impl Engine {
                     Some(false) => Some(Answer::At(Place::Source)),
                     None => {
                         want_samples(site, &[target.device]);
-                        (now.ns >= *until_ns).then_some(Answer::TimedOut)
+                        (site.now.ns >= *until_ns).then_some(Answer::TimedOut)
                     }
                 }
             }
@@ -94,7 +93,7 @@ impl Engine {
                     None => {
                         let devices: Vec<DeviceUuid> = owed.iter().map(|(device, _)| *device).collect();
                         want_samples(site, &devices);
-                        (now.ns >= until_ns).then_some(Answer::TimedOut)
+                        (site.now.ns >= until_ns).then_some(Answer::TimedOut)
                     }
                 }
             }
@@ -117,9 +116,9 @@ impl Engine {
     }
 }
 
-pub(super) fn end_or_wait(way: &mut Way, begun: Begun, answer: Option<Answer>, now: Now) {
+pub(super) fn end_or_wait(site: &Site, way: &mut Way, begun: Begun, answer: Option<Answer>) {
     match answer {
-        Some(answer) => end_step(way, &begun, answer, now),
+        Some(answer) => end_step(site, way, &begun, answer),
         None => {
             if let Phase::Passing { step, .. } = &mut way.phase {
                 *step = Some(begun);
@@ -179,20 +178,14 @@ pub(super) fn answer_of(
 }
 
 /// Has NVML stopped to show these processes?
-fn poll_clear(
-    site: &mut Site,
-    job: JobId,
-    processes: &[Process],
-    (since_ns, until_ns): (u64, u64),
-    now: Now,
-) -> Option<Answer> {
+fn poll_clear(site: &mut Site, job: JobId, processes: &[Process], (since_ns, until_ns): (u64, u64)) -> Option<Answer> {
     let devices = site.jobs.devices(job);
     let is_clear = |process: &Process| site.devices.is_gone_since(since_ns, Some(process.pid), &devices);
     if processes.iter().all(is_clear) {
         return Some(Answer::Done);
     }
     want_samples(site, &devices);
-    (now.ns >= until_ns).then_some(Answer::TimedOut)
+    (site.now.ns >= until_ns).then_some(Answer::TimedOut)
 }
 
 fn ask_newcomer(site: &mut Site, job: JobId, begun: &mut Begun, left: Vec<Process>) -> Option<Answer> {

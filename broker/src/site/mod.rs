@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use partage_policy::{Caller, Event, Policy};
 
+use crate::clock::Now;
 use crate::config::Config;
 use crate::host::proc::Processes;
 use crate::kind::Kind;
@@ -37,6 +38,8 @@ pub(crate) use watches::Watches;
 
 /// What the parts share.
 pub(crate) struct Site {
+    /// When the event under way happened.
+    pub now: Now,
     pub policy: Policy,
     pub clients: Clients,
     pub devices: Devices,

@@ -7,20 +7,18 @@ use tracing::info;
 
 use super::Site;
 use super::effect::Effect;
-use crate::clock::Now;
 use crate::watch::events::Recorded;
 use crate::watch::flood::{FREE, is_always_said};
 
 impl Site {
-    pub(crate) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
+    pub(crate) fn publish(&mut self, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
         let uid = job.and_then(|job| self.policy.owner(job));
-        self.publish_of(now, uid, kind, (job, pid), (text, EventNumbers::default()));
+        self.publish_of(uid, kind, (job, pid), (text, EventNumbers::default()));
     }
 
     /// The same of a job whose owner is said: it may be forgotten.
     pub(crate) fn publish_of(
         &mut self,
-        now: Now,
         uid: Option<u32>,
         kind: &str,
         (job, pid): (Option<JobId>, Option<u32>),
@@ -30,28 +28,27 @@ impl Site {
         let of_process = pid
             .filter(|_| kind == "unmanaged")
             .and_then(|pid| self.processes.uid(pid));
-        self.say_unsaid(now);
-        let text = match self.flood.count(uid.or(of_process), kind, now.ns) {
+        self.say_unsaid();
+        let text = match self.flood.count(uid.or(of_process), kind, self.now.ns) {
             None => return,
             Some(number) if number > FREE && !is_always_said(kind) => {
                 format!("{text} (number {number} of this kind within a minute)")
             }
             Some(_) => text,
         };
-        self.record(now, uid, kind, (job, pid), (text, numbers));
+        self.record(uid, kind, (job, pid), (text, numbers));
     }
 
     /// Says how many events were not, where their minute is over.
-    pub(crate) fn say_unsaid(&mut self, now: Now) {
-        for unsaid in self.flood.ended(now.ns) {
+    pub(crate) fn say_unsaid(&mut self) {
+        for unsaid in self.flood.ended(self.now.ns) {
             let text = format!("{} more events of kind {} were not said", unsaid.count, unsaid.kind);
-            self.record(now, unsaid.uid, "unsaid", (None, None), (text, EventNumbers::default()));
+            self.record(unsaid.uid, "unsaid", (None, None), (text, EventNumbers::default()));
         }
     }
 
     fn record(
         &mut self,
-        now: Now,
         uid: Option<u32>,
         kind: &str,
         (job, pid): (Option<JobId>, Option<u32>),
@@ -59,7 +56,7 @@ impl Site {
     ) {
         info!(kind, job = job.map(|job| job.to_string()), pid, text, "event");
         let view = EventView {
-            time_ns: now.unix_ns,
+            time_ns: self.now.unix_ns,
             kind: kind.to_owned(),
             job: job.map(|job| job.to_string()),
             pid,

@@ -11,7 +11,6 @@ use partage_protocol::units::JobId;
 use tracing::{info, warn};
 
 use super::Site;
-use crate::clock::Now;
 use crate::host::pidfd::PidFd;
 use crate::host::proc::with_descendants;
 use crate::host::terminal;
@@ -19,7 +18,7 @@ use crate::host::terminal;
 impl Site {
     /// Signals the job's first process, its clients, what is in a control group of its own, and all their descendants.
     /// Those that the user `by` could not signal are left alone, and named.
-    pub(crate) fn signal_job(&mut self, job: JobId, signal: Signal, by: u32, now: Now) {
+    pub(crate) fn signal_job(&mut self, job: JobId, signal: Signal, by: u32) {
         let number = match signal {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
@@ -35,7 +34,7 @@ impl Site {
             .map(|(pid, user)| format!("pid {pid} of {user}"))
             .collect();
         let text = format!("{job} is signalled, and not {}: another user's", text.join(", "));
-        self.publish(now, "signal-spared", Some(job), None, text);
+        self.publish("signal-spared", Some(job), None, text);
         self.tell(Event::Spared { job, processes });
     }
 
@@ -88,7 +87,7 @@ impl Site {
 
     /// Kills one process if it is of this job now, held by descriptor so that no other can be hit.
     /// One that the job's owner could not kill is left alone, whoever wanted the job strict: `sudo` may have begun it.
-    pub(crate) fn kill_unmanaged(&mut self, job: JobId, pid: u32, now: Now) {
+    pub(crate) fn kill_unmanaged(&mut self, job: JobId, pid: u32) {
         let Some(held) = PidFd::open(pid) else { return };
         let is_of_job = self
             .processes
@@ -97,7 +96,7 @@ impl Site {
         let owner = self.policy.owner(job).unwrap_or_default();
         if is_of_job && owner != 0 && !self.processes.may_be_signalled_by(pid, owner) {
             let text = format!("pid {pid} of {job} goes on: it is another user's");
-            self.publish(now, "kill-failed", Some(job), Some(pid), text);
+            self.publish("kill-failed", Some(job), Some(pid), text);
         } else if is_of_job && pid != std::process::id() {
             let was_there = held.signal(libc::SIGKILL);
             info!(%job, pid, was_there, "killed a process that used a device without being managed");
@@ -105,7 +104,7 @@ impl Site {
     }
 
     /// Kills exactly this process, held by descriptor so that no other can be hit.
-    pub(crate) fn kill_process(&mut self, process: Process, now: Now) {
+    pub(crate) fn kill_process(&mut self, process: Process) {
         let pid = process.pid;
         if pid <= 1 || pid == std::process::id() {
             return;
@@ -117,7 +116,7 @@ impl Site {
         }
         if !held.has_ended() {
             let text = format!("pid {pid} could not be killed: the broker's user may not");
-            self.publish(now, "kill-failed", None, Some(pid), text);
+            self.publish("kill-failed", None, Some(pid), text);
         }
     }
 
