@@ -23,6 +23,11 @@
 pub mod job;
 pub mod link;
 mod mapping;
+pub mod moved;
+pub mod names;
+pub mod ordinals;
+pub mod own_pages;
+pub mod own_use;
 pub mod pages;
 pub mod parking;
 pub mod ties;
@@ -31,28 +36,33 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{MAX_DEVICES, Welcome};
+use partage_protocol::page::ClientFile;
 use partage_records::attachment::{self, Transition};
 
-use crate::attachment::job::Job;
 use crate::attachment::link::Link;
-use crate::attachment::pages::FOREIGN;
-use crate::devices::names;
-use crate::gate::early;
 use crate::guest::inherited;
-use crate::own_pages;
 use crate::socket::{self, Refusal};
-use crate::state::{NAMELESS, Phase, State};
+use crate::state::{Phase, State};
 
-/// A broker's welcome: the first attaches, any other reattaches. `true`: it was not the first.
+pub use pages::{Attachment, of};
+
+/// A broker's welcome: the first attaches, any other reattaches. `true`: it was not the first. `shown` is for
+/// the moment when every thread sees the pages.
 ///
 /// # Errors
 /// The welcome is not for this process, or its pages are not to be had. The connection is gone then.
-pub fn welcomed(state: &State, link: &mut Link, welcome: &Welcome, descriptors: [c_int; 2]) -> Result<bool, Refusal> {
+pub fn welcomed(
+    state: &State,
+    link: &mut Link,
+    welcome: &Welcome,
+    descriptors: [c_int; 2],
+    shown: fn(&ClientFile),
+) -> Result<bool, Refusal> {
     let has_files = descriptors.iter().all(|fd| *fd >= 0);
     let transition = attachment::welcomed(link.client(), welcome.client, has_files, link.is_parked());
     let result = match transition {
-        Transition::Attach => attach(state, link, welcome, descriptors),
-        Transition::Return => parking::take_again(state, link, welcome, descriptors),
+        Transition::Attach => attach(state, link, welcome, descriptors, shown),
+        Transition::Return => parking::take_again(of(state), link, welcome, descriptors),
         // The pages stay what they are.
         Transition::Reattach | Transition::Refuse => {
             socket::discard(descriptors);
@@ -74,43 +84,40 @@ pub fn welcomed(state: &State, link: &mut Link, welcome: &Welcome, descriptors: 
 }
 
 /// Maps the pages and takes over the job's devices.
-fn attach(state: &State, link: &mut Link, welcome: &Welcome, descriptors: [c_int; 2]) -> Result<(), Refusal> {
+fn attach(
+    state: &State,
+    link: &mut Link,
+    welcome: &Welcome,
+    descriptors: [c_int; 2],
+    shown: fn(&ClientFile),
+) -> Result<(), Refusal> {
     let (broker, client) = link.keep_files(descriptors);
     let (broker_page, client_file) = mapping::map(broker, client).inspect_err(|_| link.close_files())?;
     link.set_client(welcome.client);
+    let attachment = of(state);
     // SAFETY: the session, and with it its link, belongs to this thread; the pages are published below, and mapped as
     // long as the process.
-    let job = unsafe { state.attachment.take_job(welcome, &*broker_page) };
+    let job = unsafe { attachment.take_job(welcome, &*broker_page) };
     let is_late = state.phase() == Phase::Standalone;
-    let held = state.tables.hold();
-    number_slots(state, job);
+    let held = attachment.ledger.hold();
+    for slot in 0..MAX_DEVICES {
+        let to = job.slot_of(&own_use::standalone_uuid(state, slot));
+        attachment.move_slot(slot, to);
+    }
+    attachment.ordinals.number_slots(job);
     // SAFETY: mapped above, as long as the process.
-    own_pages::move_in(state, unsafe { &(*client_file).page });
+    own_use::move_in(attachment, unsafe { &(*client_file).page });
     // SAFETY: as above.
-    unsafe { state.attachment.publish(broker_page, client_file) };
-    state.is_uncovered.store(is_late, Ordering::Release);
+    unsafe { attachment.publish(broker_page, client_file) };
+    attachment.is_uncovered.store(is_late, Ordering::Release);
     state.set_phase(Phase::Attached);
     drop(held);
     // SAFETY: as above.
     let file = unsafe { &*client_file };
-    early::attached(file);
-    ties::carry(state, &file.page);
+    shown(file);
+    ties::carry(attachment, &file.page);
     if is_late {
         names::tell_foreign(state);
     }
     Ok(())
-}
-
-/// Numbers the slots as the job does. Precondition: `State::tables` is held.
-fn number_slots(state: &State, job: &Job) {
-    for slot in 0..MAX_DEVICES {
-        let to = job.slot_of(&own_pages::standalone_uuid(state, slot));
-        state.attachment.move_slot(slot, to);
-    }
-    for (ordinal, slot) in state.ordinal_slots.iter().enumerate() {
-        let uuid = state.ordinal_uuid(ordinal);
-        let other = if uuid == [0; 16] { NAMELESS } else { FOREIGN };
-        let to = job.slot_of(&uuid).map_or(other, |to| to as i32);
-        slot.store(to, Ordering::Relaxed);
-    }
 }

@@ -17,9 +17,6 @@
 //! the old one's place.
 
 pub mod listed;
-pub mod moved;
-pub mod names;
-pub mod nodes;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -27,16 +24,17 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::{CuResult, CuUuid};
 use partage_protocol::message::{Devices, MAX_DEVICES, PCI_BYTES};
 
-use crate::attachment::pages::FOREIGN;
-use crate::devices::names::{List, Names};
+use crate::attachment::names::{self, List, Names};
+use crate::attachment::ordinals::{FOREIGN, NAMELESS};
+use crate::attachment::{self, moved};
+use crate::connection;
 use crate::guest::linker;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::guest::weak;
 use crate::note;
 use crate::real::call;
 use crate::real::{self, Library};
-use crate::session;
-use crate::state::{MAX_ORDINALS, NAMELESS, Phase, State};
+use crate::state::{MAX_ORDINALS, Phase, State};
 
 const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
 /// Longest value of the program that is put back as it was.
@@ -200,10 +198,12 @@ pub fn learn(state: &State, real: &Library) -> Shown {
         }
         foreign += usize::from(place_ordinal(state, ordinal, uuid) == FOREIGN);
     }
-    state.placement_known.store(placement, Ordering::Relaxed);
-    state.ordinals_known.store(count as u32 + 1, Ordering::Release);
-    if state.job().is_some() {
-        session::send_devices(state, message);
+    let attachment = attachment::of(state);
+    let ordinals = &attachment.ordinals;
+    ordinals.placement_known.store(placement, Ordering::Relaxed);
+    ordinals.known.store(count as u32 + 1, Ordering::Release);
+    if attachment.job().is_some() {
+        connection::of(state).send_devices(message);
     }
     names::tell_foreign(state);
     if count > 0 && foreign == count {
@@ -217,13 +217,10 @@ pub fn learn(state: &State, real: &Library) -> Shown {
 fn place_ordinal(state: &State, ordinal: usize, uuid: Option<[u8; 16]>) -> i32 {
     let is_nameless = uuid.is_none();
     let uuid = uuid.unwrap_or_default();
-    if let Some([low, high]) = state.ordinal_uuids.get(ordinal) {
-        let (first, second) = uuid.split_at(8);
-        low.store(first.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
-        high.store(second.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
-    }
+    let ordinals = &attachment::of(state).ordinals;
+    ordinals.set_uuid(ordinal, &uuid);
     let settings = state.settings();
-    let slot = match state.job() {
+    let slot = match attachment::of(state).job() {
         Some(job) => job.slot_of(&uuid),
         None if settings.device_count > 0 => settings
             .devices
@@ -235,7 +232,7 @@ fn place_ordinal(state: &State, ordinal: usize, uuid: Option<[u8; 16]>) -> i32 {
     };
     let other = if is_nameless { NAMELESS } else { FOREIGN };
     let slot = slot.map_or(other, |slot| slot as i32);
-    if let Some(place) = state.ordinal_slots.get(ordinal) {
+    if let Some(place) = ordinals.slots.get(ordinal) {
         place.store(slot, Ordering::Relaxed);
     }
     slot
@@ -266,16 +263,17 @@ pub fn slot_of_device(state: &State, real: &Library, device: c_int) -> Option<us
     usize::try_from(slot_or_why(state, real, device)?).ok()
 }
 
-/// What [`State::ordinal_slots`] says of a device. `None`: there is no such device.
+/// What [`Ordinals::slots`](attachment::ordinals::Ordinals::slots) says of a device. `None`: there is no such device.
 fn slot_or_why(state: &State, real: &Library, device: c_int) -> Option<i32> {
-    let has_moved = state.placement_known.load(Ordering::Relaxed) != moved::placement(state);
-    if has_moved || state.ordinals_known.load(Ordering::Acquire) == 0 {
+    let ordinals = &attachment::of(state).ordinals;
+    let has_moved = ordinals.placement_known.load(Ordering::Relaxed) != moved::placement(state);
+    if has_moved || ordinals.known.load(Ordering::Acquire) == 0 {
         learn(state, real);
     }
-    let known = state.ordinals_known.load(Ordering::Acquire) as usize;
+    let known = ordinals.known.load(Ordering::Acquire) as usize;
     let ordinal = usize::try_from(device).ok()?;
     if ordinal + 1 >= known.max(1) {
         return None;
     }
-    Some(state.ordinal_slots.get(ordinal)?.load(Ordering::Relaxed))
+    Some(ordinals.slots.get(ordinal)?.load(Ordering::Relaxed))
 }

@@ -9,23 +9,45 @@
 //! answered, the numbers are what this process knows of the job, and the sentence says what was found in the broker's
 //! place. `partage why` has sentences of its own (`policy/src/views/`).
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 
+use crate::attachment;
 use crate::attachment::job::Job;
+use crate::attachment::own_use;
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
-use crate::own_pages;
+use crate::state::rooms::{Owner, Room};
 use crate::state::{Found, State};
 
 /// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
 const TELL_EVERY_NS: u64 = 10_000_000_000;
 /// A proposed limit is a multiple of this.
 const STEP: u64 = 256 * MIB;
+
+/// What was explained. All-zero memory is "nothing".
+struct Explained {
+    /// When a denial was last told to the terminal.
+    ns: AtomicU64,
+}
+
+// SAFETY: all-zero memory is a number; nothing else lies in this room.
+unsafe impl Room for Explained {
+    const OWNER: Owner = Owner::Explained;
+}
+
+fn explained(state: &State) -> &Explained {
+    state.room()
+}
+
+/// The clock is another: what is told next is the first.
+pub fn forget_time(state: &State) {
+    explained(state).ns.store(0, Ordering::Relaxed);
+}
 
 /// Says why `bytes` were denied on a slot. `used` is what this process has there, `limit` the job's.
 #[cold]
@@ -54,15 +76,18 @@ pub fn excess(state: &State, slot: usize, what: &str, bytes: u64, (used, limit):
 
 fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, limit): (u64, u64), why: Denial) {
     // The answer to the ask that ended here, or the sum that was made in its place, said what the whole job uses.
-    let used = state
+    let used = attachment::of(state)
         .last_job_used
         .get(slot)
         .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
     let (used, limit) = match why {
-        Denial::ProcessLimit => (own_pages::own(state, slot), own_pages::process_limit(state, slot)),
+        Denial::ProcessLimit => (
+            own_use::own(state, slot),
+            own_use::process_limit(attachment::of(state), slot),
+        ),
         _ => (used, limit),
     };
-    match state.job() {
+    match attachment::of(state).job() {
         Some(job) => push_job(&mut line, job, slot, bytes, (used, limit), why),
         None => push_alone(state, &mut line, (used, limit), why),
     }
@@ -161,10 +186,10 @@ fn say(state: &State, line: &note::Line) {
         return note::explain(state, line, note::Loudness::Log);
     }
     let now = sys::now_ns();
-    let told = state.told_ns.load(Ordering::Relaxed);
+    let told_ns = &explained(state).ns;
+    let told = told_ns.load(Ordering::Relaxed);
     let is_due = (told == 0 || now.wrapping_sub(told) > TELL_EVERY_NS)
-        && state
-            .told_ns
+        && told_ns
             .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
     // Off a terminal a log file keeps every line: the first says that there are denials, `partage why` the rest.

@@ -25,8 +25,9 @@ use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::reservation::{AskAnswer, Denial};
 use partage_records::raise::{self, Raise};
 
+use crate::attachment::own_use;
+use crate::attachment::{self, Attachment};
 use crate::job_word::own_record::Share;
-use crate::own_pages;
 use crate::state::{Found, Phase, State};
 
 /// Longest wait for another process's hold of the file, which takes microseconds unless it was stopped in between.
@@ -38,17 +39,20 @@ const LOCK_WAIT_NS: u64 = 1_000_000_000;
 pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     if !state.settings().expects_broker() {
         // No job, no limit.
-        own_pages::set_own_grant(state, slot, u64::MAX);
+        own_use::set_granted(attachment::of(state), slot, u64::MAX);
         return AskAnswer::Retry;
     }
     // A job that began without a limit may have got one: then a process that was attached has it on record.
     let limit = state.settings().memory_limit.unwrap_or(u64::MAX);
-    let mut record = state.own_record.hold();
+    let mut record = own_record::of(state).hold();
     // Another thread may have attached, or raised the grant, while this one waited.
-    if state.broker_page().is_some() || wanted <= own_pages::own_grant(state, slot) {
+    if attachment::of(state).broker_page().is_some() || wanted <= attachment::of(state).own.granted(slot) {
         return AskAnswer::Retry;
     }
-    let own = (own_pages::own_grant(state, slot), own_pages::own_use(state, slot));
+    let own = (
+        attachment::of(state).own.granted(slot),
+        attachment::of(state).own.used(slot),
+    );
     let Some(mut file) = record.open(state.settings(), LOCK_WAIT_NS) else {
         if record.is_unreachable() && (state.found() == Found::Barred || limit == u64::MAX) {
             // No record of the job can be reached: the environment's limit is this process's own.
@@ -59,14 +63,14 @@ pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     if !file.find() {
         return AskAnswer::Denied(Denial::NoBroker);
     }
-    let uuid = own_pages::standalone_uuid(state, slot);
+    let uuid = own_use::standalone_uuid(state, slot);
     let (others, told) = file.others(&uuid);
-    if let Some(used) = state.last_job_used.get(slot) {
+    if let Some(used) = attachment::of(state).last_job_used.get(slot) {
         used.store(others.saturating_add(own.1), Ordering::Relaxed);
     }
     let answer = raise::raise(wanted, own, others, limit.min(told));
     raise_to(state, slot, answer, |granted| {
-        let mut shares = shares(state, own_pages::own_grant);
+        let mut shares = shares(state, |attachment, slot| attachment.own.granted(slot));
         if let Some(share) = shares.get_mut(slot) {
             share.granted = granted;
         }
@@ -75,10 +79,10 @@ pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
 }
 
 /// This process's part of each standalone slot, as `granted` says.
-fn shares(state: &State, granted: impl Fn(&State, usize) -> u64) -> [Share; MAX_DEVICES] {
+fn shares(state: &State, granted: impl Fn(&Attachment, usize) -> u64) -> [Share; MAX_DEVICES] {
     core::array::from_fn(|slot| Share {
-        uuid: own_pages::standalone_uuid(state, slot),
-        granted: granted(state, slot),
+        uuid: own_use::standalone_uuid(state, slot),
+        granted: granted(attachment::of(state), slot),
         limit: 0,
     })
 }
@@ -89,7 +93,7 @@ fn raise_to(state: &State, slot: usize, decided: Raise, record: impl FnOnce(u64)
         Raise::Enough => AskAnswer::Retry,
         Raise::Denied => AskAnswer::Denied(Denial::Limit),
         Raise::To(granted) if record(granted) => {
-            own_pages::set_own_grant(state, slot, granted);
+            own_use::set_granted(attachment::of(state), slot, granted);
             AskAnswer::Retry
         }
         Raise::To(_) => AskAnswer::Denied(Denial::NoBroker),
@@ -101,10 +105,10 @@ pub fn lower(state: &State) {
     if state.phase() != Phase::Standalone || !state.settings().expects_broker() {
         return;
     }
-    let Some(mut record) = state.own_record.try_hold() else {
+    let Some(mut record) = own_record::of(state).try_hold() else {
         return;
     };
-    if !record.is_taken() || state.broker_page().is_some() {
+    if !record.is_taken() || attachment::of(state).broker_page().is_some() {
         return;
     }
     let Some(mut file) = record.open(state.settings(), 0) else {
@@ -113,18 +117,18 @@ pub fn lower(state: &State) {
     if !file.find() {
         return;
     }
-    file.write(shares(state, own_pages::lower_own_grant));
+    file.write(shares(state, own_use::lower_granted));
 }
 
 /// Records the grants that this attached process keeps while no broker is there. `false`: not now, to be tried again.
 pub fn keep_grants(state: &State) -> bool {
-    let (Some(job), Some(page)) = (state.job(), state.broker_page()) else {
+    let (Some(job), Some(page)) = (attachment::of(state).job(), attachment::of(state).broker_page()) else {
         return true;
     };
     if !state.settings().expects_broker() {
         return true;
     }
-    let mut record = state.own_record.hold();
+    let mut record = own_record::of(state).hold();
     let Some(mut file) = record.open(state.settings(), LOCK_WAIT_NS) else {
         return false;
     };
@@ -144,14 +148,19 @@ pub fn keep_grants(state: &State) -> bool {
 
 /// Lets go of the file where a jump took its holder away, for the job's other processes.
 pub fn let_go(state: &State) {
-    state.own_record.hold().close();
+    own_record::of(state).hold().close();
+}
+
+/// This process has no record any more: as a restored one it has another start time.
+pub fn forget(state: &State) {
+    own_record::of(state).hold().forget();
 }
 
 /// What the job's other processes hold on a slot's device, for the program's eyes. `None`: that cannot be told now.
 pub fn others(state: &State, slot: usize) -> Option<u64> {
     state.settings().memory_limit?;
-    let mut record = state.own_record.try_hold()?;
+    let mut record = own_record::of(state).try_hold()?;
     let mut file = record.open(state.settings(), 0)?;
     file.find()
-        .then(|| file.others(&own_pages::standalone_uuid(state, slot)).0)
+        .then(|| file.others(&own_use::standalone_uuid(state, slot)).0)
 }

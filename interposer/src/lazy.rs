@@ -18,6 +18,8 @@ use core::ffi::CStr;
 
 use partage_protocol::frame;
 
+use crate::attachment;
+use crate::connection;
 use crate::guest::descriptor::Kept;
 use crate::guest::sys;
 use crate::guest::text::{Text, bytes_of};
@@ -61,7 +63,7 @@ pub fn is_blind() -> bool {
 
 /// Is this a process of a `run --lazy` that belongs to no job of it?
 pub fn is_refused(state: &State) -> bool {
-    state.settings().is_lazy && state.job().is_none_or(|job| job.is_default)
+    state.settings().is_lazy && attachment::of(state).job().is_none_or(|job| job.is_default)
 }
 
 /// Has the broker admit this process's job, and waits for that. `false`: it was refused, and was told why.
@@ -94,7 +96,7 @@ pub fn admit(state: &State) -> bool {
 
 /// Connects; starts a private broker where none is.
 fn open(state: &State, deadline_ns: u64) -> Result<Kept, Refusal> {
-    let turn = &mut state.session.hold().start_turn;
+    let turn = &mut connection::of(state).session.hold().start_turn;
     let found = open_until(state, turn, deadline_ns);
     turn.close();
     found

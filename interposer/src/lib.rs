@@ -19,6 +19,7 @@
 mod attachment;
 mod bypass;
 mod carried;
+mod connection;
 mod devices;
 mod entry;
 mod explain;
@@ -32,9 +33,9 @@ mod managed;
 mod marks;
 mod memory;
 mod names;
+mod nodes;
 mod note;
 mod open;
-mod own_pages;
 mod park;
 mod pick;
 mod private_broker;

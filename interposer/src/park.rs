@@ -16,10 +16,14 @@ use core::sync::atomic::Ordering;
 use partage_protocol::hold::HARD;
 use partage_protocol::message::{HELLO_PARKED, PARKING_NAME};
 
+use crate::attachment;
 use crate::attachment::parking;
+use crate::connection;
+use crate::explain;
 use crate::gate;
 use crate::guest::sys;
 use crate::guest::text::Text;
+use crate::job_word;
 use crate::marks;
 use crate::note;
 use crate::reach;
@@ -34,7 +38,7 @@ const WELCOME_NS: u64 = 1_000_000_000;
 
 /// Parks if a broker wants that, and stays here until one has taken the process in again.
 pub fn park_if_asked(state: &'static State) {
-    let job = state.session.hold().park_for;
+    let job = connection::of(state).session.hold().park_for;
     if job == 0 || !park(state, job) {
         return;
     }
@@ -52,20 +56,24 @@ fn park(state: &'static State, job: u64) -> bool {
     // First: a call of the driver may wait for work without end, and nobody waits for our locks meanwhile.
     marks::let_go(&DRIVER);
     // Ahead of the session's lock, which a thread in NVML may hold.
-    let is_quiet = state
+    let is_quiet = attachment::of(state)
         .client_file()
         .is_some_and(|file| gate::nvml::wait_for_none(state, file));
-    let session = &mut *state.session.hold();
+    let session = &mut *connection::of(state).session.hold();
     // Asked for on this connection, which may be gone.
     let is_asked = core::mem::take(&mut session.park_for) == job;
     let is_hard = |page: &partage_protocol::page::BrokerPage| page.head.hold.load(Ordering::Acquire) & HARD != 0;
-    if !is_asked || !is_quiet || !session.link.is_connected() || !state.broker_page().is_some_and(is_hard) {
+    if !is_asked
+        || !is_quiet
+        || !session.link.is_connected()
+        || !attachment::of(state).broker_page().is_some_and(is_hard)
+    {
         return false;
     }
     session.start_turn.close();
     // A restored process has another start time, and another boot's.
-    state.own_record.hold().forget();
-    parking::park(state, &mut session.link)
+    job_word::forget(state);
+    parking::park(attachment::of(state), &mut session.link)
 }
 
 /// Does the broker want the job parked still? One that died may have left its file; the next one removes it.
@@ -78,7 +86,7 @@ fn is_wanted_parked(state: &State, job: u64) -> bool {
 }
 
 fn come_back(state: &'static State) -> bool {
-    let session = &mut *state.session.hold();
+    let session = &mut *connection::of(state).session.hold();
     let deadline = sys::now_ns().saturating_add(WELCOME_NS);
     // Of another boot's clock, perhaps.
     session.pause.forget();
@@ -88,7 +96,7 @@ fn come_back(state: &'static State) -> bool {
         return false;
     }
     state.forget_clock();
-    state.told_ns.store(0, Ordering::Relaxed);
+    explain::forget_time(state);
     // What a kernel or a dump may have lost.
     gate::join_again();
     true

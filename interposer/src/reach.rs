@@ -18,12 +18,13 @@ use partage_protocol::message::{
 };
 use zerocopy::IntoBytes;
 
-use crate::attachment;
-use crate::devices::{moved, nodes};
+use crate::attachment::{self, moved};
+use crate::connection::{self, Session};
+use crate::gate::early;
 use crate::guest::sys;
+use crate::nodes;
 use crate::note;
 use crate::private_broker;
-use crate::session::connection::Session;
 use crate::socket::{self, Refusal};
 use crate::state::{Found, Phase, State};
 
@@ -56,7 +57,8 @@ pub fn connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
 fn connect_until(state: &State, session: &mut Session, flags: u32, mut deadline_ns: u64) -> Result<(), Refusal> {
     let mut has_turn = false;
     // A silent broker is left to the background thread: a start takes longer than its caller may wait.
-    let mut has_started = flags & HELLO_PARKED != 0 || state.is_silent() && deadline_ns <= sys::now_ns();
+    let mut has_started =
+        flags & HELLO_PARKED != 0 || connection::of(state).is_silent() && deadline_ns <= sys::now_ns();
     loop {
         let pause = session.pause.left_ns(sys::now_ns()).min(WAITED_PAUSE_NS);
         if !session.link.is_greeting() && pause > 0 {
@@ -114,7 +116,11 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
         session.pause.attempt(now);
         greet(state, session, flags, deadline_ns)?;
     }
-    let moment = if state.is_silent() { 0 } else { MOMENT_NS };
+    let moment = if connection::of(state).is_silent() {
+        0
+    } else {
+        MOMENT_NS
+    };
     let answer = socket::receive(session.link.socket(), deadline_ns.max(now.saturating_add(moment)));
     let (message, descriptors) = match answer {
         Ok(answer) => answer,
@@ -127,7 +133,9 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
     };
     session.link.answered();
     let taken = match message {
-        ToClient::Welcome(welcome) => attachment::welcomed(state, &mut session.link, &welcome, descriptors),
+        ToClient::Welcome(welcome) => {
+            attachment::welcomed(state, &mut session.link, &welcome, descriptors, early::attached)
+        }
         ToClient::Refused(refused_for) => {
             socket::discard(descriptors);
             Err(refused(state, session, &refused_for))
@@ -204,7 +212,9 @@ pub fn refused(state: &State, session: &mut Session, refused: &Refused) -> Refus
         }
         _ => {
             session.pause.refused(sys::now_ns(), REFUSED_PAUSE_NS);
-            if state.settings().expects_broker() && !state.has_told_refusal.swap(true, Ordering::Relaxed) {
+            if state.settings().expects_broker()
+                && !connection::of(state).has_told_refusal.swap(true, Ordering::Relaxed)
+            {
                 let mut line = note::Line::new();
                 line.push("partage: the broker refuses this process, which gets no GPU memory: ");
                 note::warn(state, line.push(text));
@@ -228,13 +238,16 @@ pub fn say_unreached(state: &State, refusal: Refusal) {
 
 /// The broker said something: from now on it is waited for again.
 pub fn heard(state: &State, session: &mut Session) {
-    state.set_silent(false);
+    connection::of(state).set_silent(false);
     report_refusals(state, session);
 }
 
 /// Allocations that nobody was there to refuse: the broker counts them once it hears of them.
 pub fn report_refusals(state: &State, session: &mut Session) {
-    let refused = state.counters().refused_no_broker.load(Ordering::Relaxed);
+    let refused = attachment::of(state)
+        .counters()
+        .refused_no_broker
+        .load(Ordering::Relaxed);
     let new = refused.wrapping_sub(session.reported_refusals);
     if new == 0 {
         return;
@@ -242,7 +255,7 @@ pub fn report_refusals(state: &State, session: &mut Session) {
     let notice = Notice {
         header: Notice::header(0),
         what: NOTICE_NO_BROKER,
-        slot: state.refused_slot.load(Ordering::Relaxed),
+        slot: connection::of(state).refused_slot.load(Ordering::Relaxed),
         value: new,
     };
     if socket::send(session.link.socket(), notice.as_bytes()).is_ok() {

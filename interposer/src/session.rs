@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This process as a client: attaching, asking, coming back after the broker was away.
 //!
-//! The thread that talks holds `State::session`. Every wait has an end; what cannot be asked is refused, never guessed.
+//! The thread that talks holds the connection. Every wait has an end; what cannot be asked is refused, never guessed.
 //! A wait in vain is not repeated: the process is *silent* from then on and asks no broker until it hears one again,
 //! which the background thread or the next caller notices without waiting. An ask has an even sequence number, any
 //! other question an odd one: a late answer to an ask still lifts its pin.
 
-pub mod connection;
 mod packet;
 
 use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
-    Answer, Devices, HELLO_NVML_ONLY, MEASURE_BEFORE, NOTICE_SHARING_OFF, Notice, ToClient, VERDICT_GRANTED,
+    Answer, HELLO_NVML_ONLY, MEASURE_BEFORE, NOTICE_SHARING_OFF, Notice, ToClient, VERDICT_GRANTED,
 };
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
 use self::packet::Packet;
+use crate::attachment;
+use crate::attachment::own_use;
+use crate::connection::{self, Session};
 use crate::explain;
 use crate::gate;
 use crate::guest::lock::Guard;
@@ -26,9 +28,7 @@ use crate::job_word;
 use crate::lazy;
 use crate::managed;
 use crate::note;
-use crate::own_pages;
 use crate::reach;
-use crate::session::connection::Session;
 use crate::socket::{self, Refusal};
 use crate::state::{Phase, State};
 
@@ -69,7 +69,7 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
             return shut(state);
         }
     }
-    let mut session = state.session.hold();
+    let mut session = connection::of(state).session.hold();
     crate::guest::inherited::close_all();
     let is_managed = managed::is_closed(state.settings());
     let wait = match (is_managed, is_nvml) {
@@ -88,43 +88,41 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
     if state.phase() == Phase::Off || is_managed && is_nvml && refusal == Refusal::Busy {
         return;
     }
-    state.set_silent(true);
+    connection::of(state).set_silent(true);
     reach::say_unreached(state, refusal);
     // The job's memory is given out as it is asked for; none while a broker is there that does not answer.
     let limit = state.settings().memory_limit.unwrap_or(u64::MAX);
     // A job that began without a limit may have one meanwhile.
     let is_open = limit == u64::MAX && !state.settings().has_token && state.found().is_alone();
-    for line in &state.own_broker_page.devices {
-        line.granted.store(if is_open { limit } else { 0 }, Ordering::Relaxed);
-        line.limit.store(limit, Ordering::Relaxed);
-    }
+    let granted = if is_open { limit } else { 0 };
+    attachment::of(state).own.begin(granted, limit);
     state.set_phase(Phase::Standalone);
 }
 
 /// This process belongs to no job and was not admitted as one: it gets no memory, and asks nobody again.
 fn shut(state: &State) {
     give_up(state);
-    for line in &state.own_broker_page.devices {
-        line.granted.store(0, Ordering::Relaxed);
-        line.limit.store(u64::MAX, Ordering::Relaxed);
-    }
+    attachment::of(state).own.begin(0, u64::MAX);
     state.set_phase(Phase::Standalone);
 }
 
 /// The connection, to talk. `None` while the broker is silent and somebody else has it: nobody waits then.
 fn talk(state: &State) -> Option<Guard<'_, Session>> {
-    if state.is_silent() {
-        state.session.try_hold()
+    if connection::of(state).is_silent() {
+        connection::of(state).session.try_hold()
     } else {
-        Some(state.session.hold())
+        Some(connection::of(state).session.hold())
     }
 }
 
 /// An allocation on a slot was refused because no broker answered.
 #[cold]
 pub fn note_refusal(state: &State, slot: usize) {
-    state.counters().refused_no_broker.fetch_add(1, Ordering::Relaxed);
-    state.refused_slot.store(slot as u32, Ordering::Relaxed);
+    attachment::of(state)
+        .counters()
+        .refused_no_broker
+        .fetch_add(1, Ordering::Relaxed);
+    connection::of(state).refused_slot.store(slot as u32, Ordering::Relaxed);
     let Some(mut session) = talk(state) else { return };
     if session.link.is_connected() {
         // It is there and too slow: it reads this when it gets to it.
@@ -135,7 +133,11 @@ pub fn note_refusal(state: &State, slot: usize) {
 /// One round trip. `None`: nobody answered in time, or lately.
 fn converse(state: &State, is_ask: bool, build: &dyn Fn(u32) -> Packet) -> Option<Answer> {
     let session = &mut *talk(state)?;
-    let mut deadline = sys::now_ns().saturating_add(if state.is_silent() { 0 } else { ASK_WAIT_NS });
+    let mut deadline = sys::now_ns().saturating_add(if connection::of(state).is_silent() {
+        0
+    } else {
+        ASK_WAIT_NS
+    });
     while let Some(until) = ready(state, session, deadline) {
         deadline = until;
         let sequence = session.next_sequence(is_ask);
@@ -158,13 +160,13 @@ fn converse(state: &State, is_ask: bool, build: &dyn Fn(u32) -> Packet) -> Optio
             break;
         }
     }
-    state.set_silent(true);
+    connection::of(state).set_silent(true);
     None
 }
 
 /// Makes sure of a broker that answers; until when it may take for an answer. `None`: there is none.
 fn ready(state: &State, session: &mut Session, deadline_ns: u64) -> Option<u64> {
-    if session.link.is_connected() && state.is_silent() && !drain(state, session) {
+    if session.link.is_connected() && connection::of(state).is_silent() && !drain(state, session) {
         return None;
     }
     if !session.link.is_connected() {
@@ -239,7 +241,10 @@ fn take_late(state: &State, session: &mut Session, message: &ToClient, descripto
 }
 
 fn settle(state: &State, slot: usize) {
-    if let Some(line) = state.client_page().and_then(|page| page.devices.get(slot)) {
+    if let Some(line) = attachment::of(state)
+        .client_page()
+        .and_then(|page| page.devices.get(slot))
+    {
         reservation::settle(&line.settled);
     }
 }
@@ -248,7 +253,7 @@ fn settle(state: &State, slot: usize) {
 pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
     match converse(state, true, &|sequence| Packet::ask(sequence, slot, wanted, request)) {
         Some(answer) => {
-            if let Some(last) = state.last_job_used.get(slot) {
+            if let Some(last) = attachment::of(state).last_job_used.get(slot) {
                 // For the line that explains a denial.
                 last.store(answer.job_used, Ordering::Relaxed);
             }
@@ -262,7 +267,7 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
 #[cold]
 pub fn ask_alone(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     let result = attend(state);
-    if result.is_ok() || state.broker_page().is_some() {
+    if result.is_ok() || attachment::of(state).broker_page().is_some() {
         cover_earlier_use(state);
         return AskAnswer::Retry;
     }
@@ -280,7 +285,7 @@ pub fn attend(state: &State) -> Result<(), Refusal> {
     // Where no broker was found, this thread looks again, and waits for a thread that looks now: for a start of a
     // broker at the longest.
     let session = if state.found().is_alone() {
-        Some(state.session.hold())
+        Some(connection::of(state).session.hold())
     } else {
         talk(state)
     };
@@ -291,25 +296,34 @@ pub fn attend(state: &State) -> Result<(), Refusal> {
 fn look_for_broker(state: &State, session: &mut Session) -> Result<(), Refusal> {
     if session.link.is_connected() {
         // A thread before this one found the broker; or the connection stands, and the broker does not move.
-        return if state.is_silent() { Err(Refusal::Busy) } else { Ok(()) };
+        return if connection::of(state).is_silent() {
+            Err(Refusal::Busy)
+        } else {
+            Ok(())
+        };
     }
-    let patience = if state.is_silent() { 0 } else { ASK_WAIT_NS };
+    let patience = if connection::of(state).is_silent() {
+        0
+    } else {
+        ASK_WAIT_NS
+    };
     let mut result = reach::connect(state, session, 0, sys::now_ns().saturating_add(patience));
     if matches!(result, Err(Refusal::Absent | Refusal::Barred)) {
         result = reach::look(state, session);
     }
     if result.is_err() {
-        state.set_silent(true);
+        connection::of(state).set_silent(true);
     }
     result
 }
 
 /// After a late attach, once: the broker learns what was charged before it came, and grants it if it can.
 pub fn cover_earlier_use(state: &State) {
-    if !state.is_uncovered.swap(false, Ordering::AcqRel) {
+    if !attachment::of(state).is_uncovered.swap(false, Ordering::AcqRel) {
         return;
     }
-    let (Some(client), Some(broker)) = (state.client_page(), state.broker_page()) else {
+    let (Some(client), Some(broker)) = (attachment::of(state).client_page(), attachment::of(state).broker_page())
+    else {
         return;
     };
     for (slot, (line, grant)) in client.devices.iter().zip(&broker.devices).enumerate() {
@@ -335,7 +349,7 @@ pub struct Excess {
 impl Excess {
     /// A broker is there and does not measure.
     pub fn unmeasured(state: &State, slot: usize) -> Self {
-        let (job_used, limit) = own_pages::used_and_limit(state, slot);
+        let (job_used, limit) = own_use::used_and_limit(state, slot);
         Self {
             denial: Denial::NoBroker,
             needed: 0,
@@ -394,18 +408,9 @@ pub fn job_used(state: &State, slot: usize) -> Option<u64> {
     converse(state, false, &|sequence| Packet::usage(sequence, slot)).map(|answer| answer.job_used)
 }
 
-/// Says what the program sees after the driver initialised, now and at every reconnect.
-pub fn send_devices(state: &State, devices: Devices) {
-    let mut session = state.session.hold();
-    session.devices = Some(devices);
-    if session.link.is_connected() {
-        let _ = socket::send(session.link.socket(), devices.as_bytes());
-    }
-}
-
 /// This process gets no device of a job, ever: it asks no broker again.
 pub fn give_up(state: &State) {
-    state.session.hold().is_final = true;
+    connection::of(state).session.hold().is_final = true;
 }
 
 /// Tells the broker something that needs no answer; lost when it is away.

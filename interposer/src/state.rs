@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this process knows about its sharing, in memory that a fork wipes.
+//! Where this process stands, its settings and its clock, in memory that a fork wipes. What else is remembered there
+//! lies in [`rooms`] of its owners.
 //!
 //! ```text
 //!             broker answered                      fork
@@ -10,32 +11,23 @@
 //! *Standalone*: no broker has answered yet. Where nobody is there the environment's limit holds, for the job; where
 //! somebody is there and does not serve, no memory is given out.
 //!
-//! Lock order: `setup`, then `session`, then `own_record`, then `tables`, then `reading`. `tables` is held for memory
-//! operations only; none of them is held over a call of the driver, except that the first `cuInit` runs under `setup`.
+//! Lock order: `setup`, then the connection's, then the record's, then the ledger's, then `reading`. The ledger's is
+//! held for memory operations only; none of them is held over a call of the driver, except that the first `cuInit` runs
+//! under `setup`.
+
+pub mod rooms;
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 pub use partage_abi::MAX_ORDINALS;
-use partage_protocol::message::MAX_DEVICES;
-use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
 
-use crate::attachment::job::Job;
-use crate::attachment::pages::Attachment;
-use crate::guest::lock::{Guarded, Lock};
+use crate::guest::lock::Lock;
 use crate::guest::sys;
 use crate::guest::wiped::Wiped;
-use crate::job_word::own_record::OwnRecord;
-use crate::lazy::answer::Foreseen;
-use crate::memory::pools::table::Pools;
-use crate::memory::tables::Tables;
-use crate::session::connection::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;
-
-/// In [`State::ordinal_slots`]: a device whose name the driver does not tell. Not shared, and not kept from the
-/// program.
-pub const NAMELESS: i32 = -2;
+use crate::state::rooms::{Room, Rooms};
 
 /// Where this process stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,12 +86,14 @@ impl Found {
     }
 }
 
-/// Everything that must not survive into a forked child. All-zero memory is a valid fresh state.
+/// The beginning of what must not survive into a forked child. All-zero memory is a valid fresh state.
+#[repr(C)]
 pub struct State {
+    /// What others remember.
+    rooms: Rooms,
     phase: AtomicU32,
     settings_read: AtomicU32,
-    /// Written under [`State::reading`], before `settings_read` says so.
-    settings: UnsafeCell<core::mem::MaybeUninit<Settings>>,
+    found: AtomicU32,
     /// By how much our clock is ahead of the machine's, in nanoseconds, and whether that is known: see
     /// [`State::machine_time`].
     clock: (AtomicI64, AtomicBool),
@@ -107,48 +101,8 @@ pub struct State {
     reading: Lock,
     /// Guards attaching and the first `cuInit`.
     pub setup: Lock,
-    /// The connection. The thread that talks to the broker holds it.
-    pub session: Guarded<Session>,
-    /// What is on record. Its lock guards the move from the own pages to the shared ones, too.
-    pub tables: Guarded<Tables>,
-    /// What every hook looks at before it looks at the pools on record.
-    pub pools: Pools,
-    /// What ties this process to a broker.
-    pub attachment: Attachment,
-    /// What NVML shows before a lazy admission.
-    pub foreseen: Foreseen,
-    /// Stands for the broker's page while standalone.
-    pub own_broker_page: BrokerPage,
-    /// Stands for the client's page while standalone.
-    pub own_client_page: ClientPage,
-    /// Ordinals filled in below, plus one; 0 while unknown.
-    pub ordinals_known: AtomicU32,
-    /// The broker's `placement` under which they were learnt.
-    pub placement_known: AtomicU32,
-    /// Slot of each ordinal as the program sees them, or [`FOREIGN`](crate::attachment::pages::FOREIGN).
-    pub ordinal_slots: [AtomicI32; MAX_ORDINALS],
-    /// UUID of each ordinal, as two words in memory order.
-    pub ordinal_uuids: [[AtomicU64; 2]; MAX_ORDINALS],
-    /// The driver initialised under our masking.
-    pub is_masked: AtomicBool,
-    /// The session's thread was started.
-    pub has_thread: AtomicBool,
-    /// What the job last used, per slot, for when the broker is away.
-    pub last_job_used: [AtomicU64; MAX_DEVICES],
-    found: AtomicU32,
-    is_silent: AtomicBool,
-    /// A late attach: the broker has not heard yet what was charged before it.
-    pub is_uncovered: AtomicBool,
-    /// This process's record in the file of processes whose broker is away.
-    pub own_record: Guarded<OwnRecord>,
-    /// It was said that the broker refuses this process.
-    pub has_told_refusal: AtomicBool,
-    /// It was said that the driver shows devices of others.
-    pub has_told_foreign: AtomicBool,
-    /// The slot of the last allocation that was refused because no broker answered.
-    pub refused_slot: AtomicU32,
-    /// When a denial was last told to the terminal.
-    pub told_ns: AtomicU64,
+    /// Written under [`State::reading`], before `settings_read` says so.
+    settings: UnsafeCell<core::mem::MaybeUninit<Settings>>,
 }
 
 // SAFETY: all-zero memory is a valid fresh state.
@@ -164,6 +118,12 @@ pub fn get() -> Option<&'static State> {
 }
 
 impl State {
+    /// What lies in the room of `T`'s owner: for the owner's own function.
+    #[inline(always)]
+    pub fn room<T: Room>(&self) -> &T {
+        self.rooms.of()
+    }
+
     /// Where this process stands.
     #[inline]
     pub fn phase(&self) -> Phase {
@@ -184,16 +144,6 @@ impl State {
             Phase::Off => 3,
         };
         self.phase.store(number, Ordering::Release);
-    }
-
-    /// A broker was waited for in vain and not heard since: nobody waits for it again.
-    pub fn is_silent(&self) -> bool {
-        self.is_silent.load(Ordering::Relaxed)
-    }
-
-    /// Says whether anybody is worth waiting for.
-    pub fn set_silent(&self, is_silent: bool) {
-        self.is_silent.store(is_silent, Ordering::Relaxed);
     }
 
     /// What the last look for a broker found.
@@ -243,31 +193,6 @@ impl State {
         }
     }
 
-    /// The job, once attached.
-    pub fn job(&self) -> Option<&Job> {
-        self.attachment.job()
-    }
-
-    /// The broker's page, once attached.
-    pub fn broker_page(&self) -> Option<&BrokerPage> {
-        self.attachment.broker_page()
-    }
-
-    /// The client's file, once attached.
-    pub fn client_file(&self) -> Option<&ClientFile> {
-        self.attachment.client_file()
-    }
-
-    /// The client's page, once attached.
-    pub fn client_page(&self) -> Option<&ClientPage> {
-        self.client_file().map(|file| &file.page)
-    }
-
-    /// Process-wide counters: on the shared page once attached, before on the own one.
-    pub fn counters(&self) -> &partage_protocol::page::ClientHead {
-        &self.client_page().unwrap_or(&self.own_client_page).head
-    }
-
     /// A time of our clock by the machine's, which all times in shared pages are of: in a time namespace ours is
     /// another.
     pub fn machine_time(&self, own_ns: u64) -> u64 {
@@ -282,17 +207,6 @@ impl State {
     /// The process may have come into another time namespace.
     pub fn forget_clock(&self) {
         self.clock.1.store(false, Ordering::Release);
-    }
-
-    /// The UUID of an ordinal as the program sees it; zeros while unknown.
-    pub fn ordinal_uuid(&self, ordinal: usize) -> [u8; 16] {
-        let mut uuid = [0; 16];
-        if let Some([low, high]) = self.ordinal_uuids.get(ordinal) {
-            let (first, second) = uuid.split_at_mut(8);
-            first.copy_from_slice(&low.load(Ordering::Relaxed).to_ne_bytes());
-            second.copy_from_slice(&high.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        uuid
     }
 }
 

@@ -2,14 +2,38 @@
 //! Streams: how calls name one, whether it is captured, and which device it is on.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use partage_abi::types::{CuContext, CuDevice, CuStream};
 use partage_abi::values::{CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE};
 
+use crate::attachment;
 use crate::real::Library;
 use crate::real::call;
 use crate::state::State;
+use crate::state::rooms::{Owner, Room};
+
+/// What is known of streams without asking. All-zero memory is "nothing".
+struct Streams {
+    /// Not 0: a stream was captured in this process, so every stream is asked whether it is.
+    captures: AtomicU32,
+}
+
+// SAFETY: all-zero memory is a number; nothing else lies in this room.
+unsafe impl Room for Streams {
+    const OWNER: Owner = Owner::Streams;
+}
+
+/// Was a stream captured in this process?
+#[inline(always)]
+pub fn was_captured(state: &State) -> bool {
+    state.room::<Streams>().captures.load(Ordering::Relaxed) != 0
+}
+
+/// From now on streams are asked whether they are captured.
+pub fn note_capture(state: &State) {
+    state.room::<Streams>().captures.store(1, Ordering::Relaxed);
+}
 
 /// A stream as a call names it.
 #[derive(Clone, Copy)]
@@ -52,7 +76,7 @@ impl StreamName {
 /// Is what is called on this stream going into a graph? Also where the driver will refuse the call because another
 /// stream is captured.
 pub fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
-    state.pools.captures.load(Ordering::Relaxed) != 0 && ask_whether_captured(real, stream)
+    was_captured(state) && ask_whether_captured(real, stream)
 }
 
 #[cold]
@@ -69,7 +93,7 @@ fn ask_whether_captured(real: &Library, stream: StreamName) -> bool {
 /// The ordinal of a stream's device.
 pub fn device_of(state: &State, real: &Library, stream: StreamName) -> Option<CuDevice> {
     // One more than the devices that the program sees.
-    if state.ordinals_known.load(Ordering::Acquire) == 2 {
+    if attachment::of(state).ordinals.known.load(Ordering::Acquire) == 2 {
         return Some(0);
     }
     ask_device_of(real, stream)
@@ -101,7 +125,7 @@ fn ask_device_of(real: &Library, stream: StreamName) -> Option<CuDevice> {
 /// Calls the driver without spoiling a capture: a thread may be in a mode in which calls that a capture cannot hold end
 /// it.
 pub fn relaxed<R>(state: &State, real: &Library, act: impl FnOnce() -> R) -> R {
-    if state.pools.captures.load(Ordering::Relaxed) == 0 {
+    if !was_captured(state) {
         return act();
     }
     let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -6,10 +6,12 @@
 //! signal blocked but those that libc uses among threads. A forked child has none until its own.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use partage_protocol::message::NOTICE_FOREIGN_NAMESPACE;
 
+use crate::attachment;
+use crate::connection;
 use crate::gate;
 use crate::guest::linker;
 use crate::guest::sys;
@@ -22,6 +24,7 @@ use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::resolve;
 use crate::session;
 use crate::socket::Refusal;
+use crate::state::rooms::{Owner, Room};
 use crate::state::{Phase, State};
 
 /// Between two looks at the world while nothing happens, in nanoseconds.
@@ -35,6 +38,18 @@ const THREAD_STACK_BYTES: usize = 256 * 1024;
 /// Libc sends these to all threads and waits (`setuid`, cancellation): whoever blocks them hangs the program.
 const LIBC_SIGNALS: u64 = 0b111 << 31;
 
+/// The thread was started. All-zero memory is "no".
+struct HasThread(AtomicBool);
+
+// SAFETY: all-zero memory is a value; nothing else lies in this room.
+unsafe impl Room for HasThread {
+    const OWNER: Owner = Owner::Thread;
+}
+
+fn has_thread(state: &State) -> &AtomicBool {
+    &state.room::<HasThread>().0
+}
+
 /// Starts the thread, once per process, if this process has or expects a broker.
 pub fn start(state: &'static State) {
     let is_wanted = match state.phase() {
@@ -42,7 +57,7 @@ pub fn start(state: &'static State) {
         Phase::Standalone => state.is_counted(),
         Phase::Fresh | Phase::Off => false,
     };
-    if !is_wanted || state.has_thread.swap(true, Ordering::Relaxed) {
+    if !is_wanted || has_thread(state).swap(true, Ordering::Relaxed) {
         return;
     }
     let mask = sys::set_signal_mask(!LIBC_SIGNALS);
@@ -51,7 +66,7 @@ pub fn start(state: &'static State) {
     let is_started = unsafe { weak::start_thread(run, argument, THREAD_STACK_BYTES, &find_beside_driver) };
     sys::set_signal_mask(mask);
     if !is_started {
-        state.has_thread.store(false, Ordering::Relaxed);
+        has_thread(state).store(false, Ordering::Relaxed);
     }
 }
 
@@ -75,7 +90,7 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
         gate::outsiders::note(state);
         session::cover_earlier_use(state);
         look_for_foreign_drivers(state, &mut loaded);
-        if let Some(file) = state.client_file() {
+        if let Some(file) = attachment::of(state).client_file() {
             gate::count_out_the_dead(file);
         }
     }
@@ -83,11 +98,11 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
 
 /// One step of the background thread: notices a lost connection and tries to get it back, after a pause that grows.
 fn keep_alive(state: &State, step_ns: u64) {
-    if state.is_silent() {
+    if connection::of(state).is_silent() {
         job_word::let_go(state);
     }
     let (fd, pause) = {
-        let session = state.session.hold();
+        let session = connection::of(state).session.hold();
         let pause = if session.is_final {
             u64::MAX
         } else {
@@ -104,7 +119,7 @@ fn keep_alive(state: &State, step_ns: u64) {
         }
         None => sys::sleep_ns(pause.min(step_ns)),
     }
-    let Some(mut session) = state.session.try_hold() else {
+    let Some(mut session) = connection::of(state).session.try_hold() else {
         return sys::sleep_ns(SHORT_NS);
     };
     let session = &mut *session;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every thread reads of the attachment: written once, before the phase becomes `Attached`.
+//! What every thread reads of the attachment: written once, before the phase becomes `Attached`; and what stands for it
+//! before.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use partage_protocol::message::{MAX_DEVICES, Welcome};
-use partage_protocol::page::{BrokerPage, ClientFile};
+use partage_protocol::page::{BrokerPage, ClientFile, ClientHead, ClientPage};
 
 use crate::attachment::job::Job;
+use crate::attachment::ordinals::{FOREIGN, Ordinals};
+use crate::attachment::own_pages::OwnPages;
+use crate::guest::lock::Lock;
+use crate::state::State;
+use crate::state::rooms::{Owner, Room};
 
-/// In a list of slots: a device that is not the job's.
-pub const FOREIGN: i32 = -1;
-
-/// The job, the shared pages, and where slots went. All-zero memory is "none".
+/// The job, the shared pages, where slots went, and the own pages. All-zero memory is "none".
 pub struct Attachment {
     /// Set before the pages are published, never changed after.
     job: UnsafeCell<Job>,
@@ -22,6 +25,30 @@ pub struct Attachment {
     client_file: AtomicPtr<ClientFile>,
     /// Where each standalone slot went at a late attach; [`FOREIGN`] for a device outside the job.
     moved_slots: [AtomicI32; MAX_DEVICES],
+    /// A late attach: the broker has not heard yet what was charged before it.
+    pub is_uncovered: AtomicBool,
+    /// Guards the move from the own pages to the shared ones, and what is on record of device memory.
+    pub ledger: Lock,
+    /// What the job last used, per slot, for when the broker is away.
+    pub last_job_used: [AtomicU64; MAX_DEVICES],
+    /// Stand for the shared pages while standalone.
+    pub own: OwnPages,
+    /// The devices as the program sees them.
+    pub ordinals: Ordinals,
+}
+
+// SAFETY: all-zero memory is "none"; nothing else lies in this room.
+unsafe impl Room for Attachment {
+    const OWNER: Owner = Owner::Attachment;
+}
+
+// SAFETY: the job is written once, by the thread that attaches, before the page that shows it is published.
+unsafe impl Sync for Attachment {}
+
+/// What ties this process to a broker.
+#[inline(always)]
+pub fn of(state: &State) -> &Attachment {
+    state.room()
 }
 
 impl Attachment {
@@ -41,6 +68,16 @@ impl Attachment {
     pub fn client_file(&self) -> Option<&ClientFile> {
         // SAFETY: as above.
         unsafe { self.client_file.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The client's page, once attached.
+    pub fn client_page(&self) -> Option<&ClientPage> {
+        self.client_file().map(|file| &file.page)
+    }
+
+    /// Process-wide counters: on the shared page once attached, before on the own one.
+    pub fn counters(&self) -> &ClientHead {
+        &self.client_page().unwrap_or(&self.own.client).head
     }
 
     /// Where a standalone slot went. `None`: its device is outside the job.

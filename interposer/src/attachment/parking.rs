@@ -16,13 +16,13 @@ use zerocopy::IntoBytes;
 
 use super::link::Link;
 use super::mapping;
+use super::pages::Attachment;
 use crate::guest::inherited;
 use crate::socket::{self, Refusal};
-use crate::state::State;
 
 /// Says so, and lets go: the connection last, by whose end the broker knows. `false`: all is as it was.
-pub fn park(state: &State, link: &mut Link) -> bool {
-    let (Some(broker), Some(client)) = (state.broker_page(), state.client_file()) else {
+pub fn park(attachment: &Attachment, link: &mut Link) -> bool {
+    let (Some(broker), Some(client)) = (attachment.broker_page(), attachment.client_file()) else {
         return false;
     };
     let Ok(broker_copy) = mapping::copy(broker) else {
@@ -68,8 +68,13 @@ pub fn park(state: &State, link: &mut Link) -> bool {
 ///
 /// # Errors
 /// No room for them, or a layout that this library does not know.
-pub fn take_again(state: &State, link: &mut Link, welcome: &Welcome, descriptors: [c_int; 2]) -> Result<(), Refusal> {
-    let (Some(broker), Some(client)) = (state.broker_page(), state.client_file()) else {
+pub fn take_again(
+    attachment: &Attachment,
+    link: &mut Link,
+    welcome: &Welcome,
+    descriptors: [c_int; 2],
+) -> Result<(), Refusal> {
+    let (Some(broker), Some(client)) = (attachment.broker_page(), attachment.client_file()) else {
         socket::discard(descriptors);
         return Err(Refusal::Final);
     };
@@ -92,7 +97,7 @@ pub fn take_again(state: &State, link: &mut Link, welcome: &Welcome, descriptors
         return Err(Refusal::Unable);
     }
     recount(client);
-    state.attachment.set_number(welcome.job);
+    attachment.set_number(welcome.job);
     link.set_client(welcome.client);
     link.set_parked(false);
     Ok(())

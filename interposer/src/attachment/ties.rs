@@ -6,7 +6,8 @@ use core::sync::atomic::{Ordering, fence};
 use partage_abi::types::CuResult;
 use partage_protocol::page::ClientPage;
 
-use crate::state::{self, State};
+use super::pages::{Attachment, of};
+use crate::state;
 
 /// The driver answered a call that ties the process to its device where it succeeds. A tie stays.
 #[inline(never)]
@@ -14,9 +15,10 @@ pub fn made(result: CuResult, tie: u64) -> CuResult {
     if result.is_success()
         && let Some(state) = state::get()
     {
-        state.own_client_page.head.ties.fetch_or(tie, Ordering::SeqCst);
+        let attachment = of(state);
+        attachment.own.client.head.ties.fetch_or(tie, Ordering::SeqCst);
         // Against `carry`: it sees what stands on the own page, or this sees the shared page.
-        if let Some(page) = state.client_page() {
+        if let Some(page) = attachment.client_page() {
             page.head.ties.fetch_or(tie, Ordering::SeqCst);
         }
     }
@@ -24,8 +26,8 @@ pub fn made(result: CuResult, tie: u64) -> CuResult {
 }
 
 /// The shared page says what ties this process already. Precondition: it is published.
-pub fn carry(state: &State, shared: &ClientPage) {
+pub fn carry(attachment: &Attachment, shared: &ClientPage) {
     fence(Ordering::SeqCst);
-    let ties = state.own_client_page.head.ties.load(Ordering::SeqCst);
+    let ties = attachment.own.client.head.ties.load(Ordering::SeqCst);
     shared.head.ties.fetch_or(ties, Ordering::SeqCst);
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::page::GrantLine;
 
+use crate::attachment;
 use crate::attachment::job::Job;
 use crate::guest::errno;
 use crate::lazy::foreseen;
@@ -57,7 +58,7 @@ pub type Shared = (&'static State, Listed);
 /// What NVML's answers are made of. `None`: NVML shows what it shows.
 pub fn shared() -> Option<Shared> {
     let state = looked_up()?;
-    if let Some(job) = state.job() {
+    if let Some(job) = attachment::of(state).job() {
         return Some((state, Listed::Job(job)));
     }
     if !state.settings().is_lazy {

@@ -22,6 +22,7 @@ use super::process::{self, Gates};
 use super::thread_tag::ThreadTag;
 use super::waiting::{Waiting, count_out};
 use super::work::{Kind, Work};
+use crate::attachment;
 use crate::devices;
 use crate::guest::errno;
 use crate::guest::sys;
@@ -47,7 +48,9 @@ pub fn enter(real: &Library, work: Work) -> Passage {
 pub fn leave(real: &Library, rest: u32) {
     errno::preserving(|| {
         let Some(state) = state::get() else { return };
-        let Some(file) = state.client_file() else { return };
+        let Some(file) = attachment::of(state).client_file() else {
+            return;
+        };
         if let Some(marked) = Marked::of(rest)
             && let Some(page) = file.time.devices.get(marked.device)
         {
@@ -91,8 +94,8 @@ fn pass(real: &Library, work: &Work) -> Option<Passage> {
     let place = Place {
         state,
         gates: process::get()?,
-        broker: state.broker_page()?,
-        file: state.client_file()?,
+        broker: attachment::of(state).broker_page()?,
+        file: attachment::of(state).client_file()?,
     };
     place.arrive();
     if let Kind::Together(params, count) = work.kind
@@ -172,7 +175,7 @@ impl Place<'_> {
 
     /// From now on launches of a process with one device need not come here.
     fn find_way(&self, device: usize) {
-        let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
+        let is_only = attachment::of(self.state).ordinals.known.load(Ordering::Acquire) == 2;
         if !is_only || self.gates.is_fenced.load(Ordering::Relaxed) {
             return;
         }
@@ -187,7 +190,7 @@ impl Place<'_> {
 
     /// The slot of the device on which a stream's work runs. `None`: not shared.
     fn device_of(&self, real: &Library, stream: StreamName) -> Option<usize> {
-        if self.state.ordinals_known.load(Ordering::Acquire) == 0 {
+        if attachment::of(self.state).ordinals.known.load(Ordering::Acquire) == 0 {
             devices::learn(self.state, real);
         }
         let ordinal = stream::device_of(self.state, real, stream)?;

@@ -227,7 +227,28 @@ impl<T> Guarded<T> {
     }
 }
 
-/// The value of a [`Guarded`]; dropping it releases the lock.
+/// A value that only the holder of a lock can reach that lies elsewhere, because it guards more. All-zero memory is a
+/// value that is all zero.
+pub struct Behind<T>(UnsafeCell<T>);
+
+// SAFETY: as for `Guarded`: the lock is always the same (`Behind::hold`).
+unsafe impl<T> Sync for Behind<T> {}
+
+impl<T> Behind<T> {
+    /// Waits until the value is ours. It belongs to the calling function's frame: see [`Lock::hold`].
+    ///
+    /// # Safety
+    /// Every call for this value names the same lock.
+    #[inline(always)]
+    pub unsafe fn hold<'a>(&'a self, lock: &'a Lock) -> Guard<'a, T> {
+        Guard {
+            _held: lock.hold(),
+            value: &self.0,
+        }
+    }
+}
+
+/// The value of a [`Guarded`] or [`Behind`]; dropping it releases the lock.
 pub struct Guard<'a, T> {
     _held: Held<'a>,
     value: &'a UnsafeCell<T>,

@@ -21,6 +21,7 @@ use crate::memory::contexts;
 use crate::memory::overhead::{self, Announced};
 use crate::memory::pools;
 use crate::memory::sharing;
+use crate::memory::tables;
 use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::real::call;
@@ -73,7 +74,7 @@ impl Ending {
 
 #[inline(never)] // as `give_back`
 fn rename(state: &State, from: u64, to: u64) {
-    state.tables.hold().allocations.change_all(|allocation| {
+    tables::hold(state).allocations.change_all(|allocation| {
         if allocation.context == from {
             allocation.context = to;
         }
@@ -89,7 +90,7 @@ pub fn give_back(state: &State, context: u64) {
         let mut batch = [None; BATCH];
         let mut filled = 0;
         let taken = core::cell::Cell::new(0);
-        state.tables.hold().allocations.retire(
+        tables::hold(state).allocations.retire(
             |allocation| allocation.context == context && taken.get() < BATCH,
             |allocation| {
                 if let Some(place) = batch.get_mut(taken.get()) {

@@ -17,6 +17,7 @@ use crate::gate;
 use crate::guest::errno;
 use crate::guest::sys;
 use crate::marks;
+use crate::memory::pools::table;
 use crate::memory::pools::{self, Source};
 use crate::real::Library;
 use crate::real::call;
@@ -28,12 +29,12 @@ const DEEPEST: u32 = 16;
 
 /// This process's state, if a graph with allocations may exist.
 fn with_graph_memory() -> Option<&'static State> {
-    state::get().filter(|state| state.pools.graph_memory.load(Ordering::Relaxed) != 0)
+    state::get().filter(|state| table::pools(state).graph_memory.load(Ordering::Relaxed) != 0)
 }
 
 fn allocation_node_comes() {
     if let Some(state) = state::get() {
-        state.pools.graph_memory.store(1, Ordering::Relaxed);
+        table::pools(state).graph_memory.store(1, Ordering::Relaxed);
     }
 }
 
@@ -260,7 +261,7 @@ fn updated(real: &Library, exec: CuGraphExec, graph: CuGraph, result: CuResult) 
 
 pub fn cuGraphExecDestroy(real: &Library, graph_exec: CuGraphExec) -> CuResult {
     marks::graph_changed(graph_exec);
-    let state = state::get().filter(|state| state.pools.execs.load(Ordering::Relaxed) != 0);
+    let state = state::get().filter(|state| table::pools(state).execs.load(Ordering::Relaxed) != 0);
     // Before the driver is called: the handle may be another thread's the moment it is free.
     let Some((state, exec)) = state.and_then(|state| Some((state, pools::forget_exec(state, graph_exec.0 as u64)?)))
     else {
@@ -320,7 +321,7 @@ fn launch(
 ) -> CuResult {
     match state::get() {
         Some(state)
-            if state.pools.execs.load(Ordering::Relaxed) != 0
+            if table::pools(state).execs.load(Ordering::Relaxed) != 0
                 // A captured launch runs with the graph that it goes into.
                 && !is_captured(state, real, stream) =>
         {
@@ -340,7 +341,7 @@ pub fn cuGraphUpload_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) 
 
 fn upload(real: &Library, exec: CuGraphExec, upload: &dyn Fn() -> CuResult) -> CuResult {
     let needs = state::get()
-        .filter(|state| state.pools.execs.load(Ordering::Relaxed) != 0)
+        .filter(|state| table::pools(state).execs.load(Ordering::Relaxed) != 0)
         .and_then(|state| Some((state, pools::needs_of_exec(state, exec.0 as u64)?)));
     match needs {
         Some((state, needs)) => pools::upload(state, real, needs, upload),

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use partage_abi::Symbol;
 use partage_abi::types::CuResult;
 
+use crate::attachment;
 use crate::devices::{self, Shown};
 use crate::gate;
 use crate::guest::errno;
@@ -29,7 +30,7 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     let Some(state) = state::get() else {
         return call!(real, cuInit(flags));
     };
-    if state.is_masked.load(Ordering::Acquire) {
+    if attachment::of(state).ordinals.is_masked.load(Ordering::Acquire) {
         // The driver is up; what it sees cannot change any more.
         return call!(real, cuInit(flags));
     }
@@ -47,7 +48,7 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
         // A process that begins while its job is held waits here; others of its threads wait for it as for the driver.
         gate::hold::arrive(state);
     });
-    if state.is_masked.load(Ordering::Acquire) {
+    if attachment::of(state).ordinals.is_masked.load(Ordering::Acquire) {
         drop(setup);
         return call!(real, cuInit(flags));
     }
@@ -64,7 +65,7 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
         errno::preserving(|| thread::start(state));
         // A second driver in a namespace of its own masks at its own first call.
         if core::ptr::eq(real, &DRIVER) {
-            state.is_masked.store(true, Ordering::Release);
+            attachment::of(state).ordinals.is_masked.store(true, Ordering::Release);
         }
     }
     drop(setup);

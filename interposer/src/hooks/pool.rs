@@ -20,16 +20,19 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 use partage_protocol::hold::ties;
 
+use crate::attachment;
 use crate::attachment::ties::made;
 use crate::gate;
 use crate::guest::errno;
 use crate::marks;
+use crate::memory::pools::table;
 use crate::memory::pools::{self, Call, End, Freeing, Kind, Reuse, Source};
 use crate::memory::reservation::Begun;
 use crate::memory::sharing;
 use crate::real::call;
 use crate::real::{self, Library};
 use crate::state::{self, State};
+use crate::stream;
 use crate::stream::{StreamName, device_of, is_captured};
 
 /// Makes the hooks of allocations in stream order.
@@ -164,7 +167,7 @@ impl ChargedTo {
     fn find(real: &Library, pool: Option<CuMemoryPool>, stream: StreamName) -> Option<Self> {
         let state = sharing::ensured()?;
         if is_captured(state, real, stream) {
-            state.pools.graph_memory.store(1, Ordering::Relaxed);
+            table::pools(state).graph_memory.store(1, Ordering::Relaxed);
             return None;
         }
         let (from, ordinal) = match pool {
@@ -197,19 +200,19 @@ fn undo(real: &Library, address: CuDevicePtr, stream: StreamName) {
 fn current_pool(state: &State, real: &Library, ordinal: CuDevice) -> Option<CuMemoryPool> {
     let place = usize::try_from(ordinal)
         .ok()
-        .and_then(|ordinal| state.pools.current.get(ordinal))
+        .and_then(|ordinal| table::pools(state).current.get(ordinal))
         .filter(|_| core::ptr::eq(real, &raw const real::DRIVER));
     match place.map(|place| place.load(Ordering::Relaxed)) {
         Some(known) if known != 0 => Some(CuMemoryPool(known as *mut c_void)),
         _ => {
-            let turn = state.pools.current_turn.load(Ordering::SeqCst);
+            let turn = table::pools(state).current_turn.load(Ordering::SeqCst);
             let mut pool = CuMemoryPool::NULL;
             if !call!(real, cuDeviceGetMemPool(&raw mut pool, ordinal)).is_success() {
                 return None;
             }
             if let Some(place) = place {
                 place.store(pool.0 as u64, Ordering::SeqCst);
-                if state.pools.current_turn.load(Ordering::SeqCst) != turn {
+                if table::pools(state).current_turn.load(Ordering::SeqCst) != turn {
                     place.store(0, Ordering::SeqCst);
                 }
             }
@@ -220,8 +223,8 @@ fn current_pool(state: &State, real: &Library, ordinal: CuDevice) -> Option<CuMe
 
 /// Forgets which pools streams allocate from.
 fn current_pools_change(state: &State) {
-    state.pools.current_turn.fetch_add(1, Ordering::SeqCst);
-    for place in &state.pools.current {
+    table::pools(state).current_turn.fetch_add(1, Ordering::SeqCst);
+    for place in &table::pools(state).current {
         place.store(0, Ordering::SeqCst);
     }
 }
@@ -239,7 +242,11 @@ fn device_of_pool(state: &State, real: &Library, pool: CuMemoryPool) -> Option<C
         return (kind == CU_MEM_LOCATION_TYPE_DEVICE).then_some(ordinal);
     }
     let _ = crate::devices::slot_of_device(state, real, 0);
-    let count = state.ordinals_known.load(Ordering::Acquire).saturating_sub(1);
+    let count = attachment::of(state)
+        .ordinals
+        .known
+        .load(Ordering::Acquire)
+        .saturating_sub(1);
     (0..count as c_int).find(|&ordinal| {
         let (mut default, mut current) = (CuMemoryPool::NULL, CuMemoryPool::NULL);
         let _ = call!(real, cuDeviceGetDefaultMemPool(&raw mut default, ordinal));
@@ -383,7 +390,7 @@ fn end_set_current(setting: Option<&'static State>, result: CuResult) -> CuResul
 fn capture_begins(real: &Library, handle: CuStream, is_per_thread: bool) {
     marks::orphan(real, StreamName { handle, is_per_thread });
     if let Some(state) = state::get() {
-        state.pools.captures.store(1, Ordering::Relaxed);
+        stream::note_capture(state);
     }
 }
 

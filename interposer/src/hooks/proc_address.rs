@@ -18,6 +18,7 @@ use partage_abi::types::CuResult;
 use partage_abi::values::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 use partage_protocol::message::NOTICE_UNKNOWN_ENTRY_POINT;
 
+use crate::attachment;
 use crate::guest::errno;
 use crate::guest::text::bytes_of;
 use crate::names::{self, Meant};
@@ -132,8 +133,12 @@ impl Request {
     fn is_refused(&self) -> bool {
         let Some(state) = state::get() else { return false };
         session::ensure(state, false);
-        let is_strict = state.job().is_some_and(|job| job.is_strict);
-        let is_first = state.counters().unknown_entry_points.fetch_add(1, Ordering::Relaxed) == 0;
+        let is_strict = attachment::of(state).job().is_some_and(|job| job.is_strict);
+        let is_first = attachment::of(state)
+            .counters()
+            .unknown_entry_points
+            .fetch_add(1, Ordering::Relaxed)
+            == 0;
         if is_first {
             let mut sentence = Line::new();
             sentence

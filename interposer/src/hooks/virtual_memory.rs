@@ -15,12 +15,14 @@ use partage_abi::values::{CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_LOCATION_TYPE
 use partage_protocol::hold::ties::HANDLE_IMPORTED;
 use partage_records::physical::{Physicals, Step};
 
+use crate::attachment;
 use crate::attachment::ties::made;
 use crate::memory::account;
 use crate::memory::allocations::SystemPages;
 use crate::memory::charge::Charge;
 use crate::memory::reservation::Begun;
 use crate::memory::sharing;
+use crate::memory::tables;
 use crate::memory::tracked::{self, Wanted};
 use crate::memory::words::Operation;
 use crate::real::Library;
@@ -29,7 +31,7 @@ use crate::state::{self, Phase, State};
 
 /// Runs `act` on the records.
 fn with<R>(state: &State, act: impl FnOnce(&mut Physicals<Charge, SystemPages>) -> R) -> R {
-    act(&mut state.tables.hold().physicals)
+    act(&mut tables::hold(state).physicals)
 }
 
 /// The state of a process that may have records. A process that created nothing under our eyes has none.
@@ -119,7 +121,7 @@ pub fn cuMemRelease(real: &Library, handle: CuMemGenericAllocationHandle) -> CuR
     let Some((released, charge)) = begun else {
         return release();
     };
-    let operation = Operation::begin_again(state, &charge);
+    let operation = Operation::begin_again(attachment::of(state), &charge);
     let result = release();
     let gone = with(state, |physicals| physicals.end_release(released, result.is_success()));
     refund(state, gone);
@@ -176,7 +178,7 @@ pub fn cuMemMap(
     let map = || call!(real, cuMemMap(ptr, size, offset, handle, flags));
     let Some(state) = recording() else { return map() };
     let (mapped, charge) = with(state, |physicals| (physicals.begin_map(handle), physicals.cost(handle)));
-    let operation = charge.map(|charge| Operation::begin_again(state, &charge));
+    let operation = charge.map(|charge| Operation::begin_again(attachment::of(state), &charge));
     let result = map();
     let gone = with(state, |physicals| {
         physicals.end_map(mapped, ptr, size as u64, result.is_success())

@@ -8,9 +8,12 @@ use partage_protocol::message::{MAX_DEVICES, TOKEN_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::guest::descriptor::Kept;
+use crate::guest::lock::Guarded;
 use crate::guest::sys;
 use crate::guest::text::{self, Text};
 use crate::settings::{PATH_BYTES, Settings};
+use crate::state::State;
+use crate::state::rooms::{Owner, Room};
 
 /// Name of the file, in the socket folder, or in the user's own where this process may not write there.
 const LEAF: &str = "/jobs.alone";
@@ -56,6 +59,17 @@ pub struct Share {
     pub granted: u64,
     /// The job's limit as the last broker said it; 0 where it said nothing.
     pub limit: u64,
+}
+
+// SAFETY: all-zero memory is a free lock and no record; nothing else lies in this room.
+unsafe impl Room for Guarded<OwnRecord> {
+    const OWNER: Owner = Owner::Record;
+}
+
+/// This process's record.
+#[inline(always)]
+pub fn of(state: &State) -> &Guarded<OwnRecord> {
+    state.room()
 }
 
 /// This process's record, and where the file lies. All-zero memory is "none yet".

@@ -8,6 +8,8 @@ use partage_protocol::page::{DEVICE_IS_MIG, DeviceInfo, GrantLine};
 
 use crate::guest::lock::Lock;
 use crate::guest::text;
+use crate::state::State;
+use crate::state::rooms::{Owner, Room};
 
 /// What the broker said last. All-zero memory is "not asked yet".
 pub struct Foreseen {
@@ -19,6 +21,16 @@ pub struct Foreseen {
     pub asked_ns: AtomicU64,
     /// Of the thread that asks.
     pub asking: Lock,
+}
+
+// SAFETY: all-zero memory is "not asked yet"; nothing else lies in this room.
+unsafe impl Room for Foreseen {
+    const OWNER: Owner = Owner::Foreseen;
+}
+
+/// What a broker said to this process.
+pub fn of(state: &State) -> &Foreseen {
+    state.room()
 }
 
 impl Foreseen {

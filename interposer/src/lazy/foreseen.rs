@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use partage_protocol::page::GrantLine;
 
-use super::{Heard, hear, open, say};
+use super::{Heard, answer, hear, open, say};
 use crate::guest::sys;
 use crate::settings;
 use crate::state::State;
@@ -24,7 +24,7 @@ const DRY_RUN: &[u8] = br#""dry_run":true"#;
 
 /// The devices that this process's job would have. `None`: nobody says.
 pub fn devices(state: &'static State) -> Option<&'static [GrantLine]> {
-    let foreseen = &state.foreseen;
+    let foreseen = answer::of(state);
     let is_valid = || {
         let asked = foreseen.asked_ns.load(Ordering::Acquire);
         asked != 0 && sys::now_ns().saturating_sub(asked) < VALID_NS
@@ -63,10 +63,10 @@ fn ask(state: &State) {
     if say(&socket, &[before, DRY_RUN, behind]).is_ok() {
         hear(&socket, sys::now_ns().saturating_add(FORESEEN_PATIENCE_NS), |text| {
             if text.starts_with(br#"{"reply":"foreseen""#) {
-                state.foreseen.take(text);
+                answer::of(state).take(text);
             } else if text.starts_with(br#"{"reply":"error""#) {
                 // Its first use of a GPU would be refused.
-                state.foreseen.count.store(1, Ordering::Release);
+                answer::of(state).count.store(1, Ordering::Release);
             }
             Heard::Enough
         });

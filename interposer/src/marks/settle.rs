@@ -10,12 +10,14 @@ use super::book::{self, ORPHAN, REFUSED, UNKNOWN};
 use super::lane::Side;
 use super::name::Name;
 use super::timers;
+use crate::attachment;
 use crate::devices;
 use crate::gate::work::graph_name;
 use crate::guard;
 use crate::guest::errno;
 use crate::real::Library;
 use crate::state::{self, State};
+use crate::stream;
 use crate::stream::{StreamName, device_of, is_captured};
 
 /// An executable graph does something else from now on, or is gone.
@@ -57,7 +59,7 @@ pub fn settle_stream(state: &'static State, real: &Library, stream: StreamName) 
 #[cold]
 #[inline(never)]
 pub fn settle_all(state: &'static State, real: &Library) {
-    let was_captured = state.pools.captures.load(Ordering::Relaxed) != 0;
+    let was_captured = stream::was_captured(state);
     each_side(state, |side| {
         let own = side.own;
         let is_mine = own.launcher.load(Ordering::Relaxed) == guard::thread_key();
@@ -97,7 +99,7 @@ impl Settled {
             let device = devices::slot_of_device(state, real, device_of(state, real, stream)?)?;
             let key = book::get()?.devices.get(device)?.unlaned.load(Ordering::Relaxed);
             let waits_for_all = waited_for.is_none_or(|stream| Name::of(real, stream).key == key);
-            let count = state
+            let count = attachment::of(state)
                 .client_file()?
                 .time
                 .devices
@@ -114,7 +116,7 @@ impl Settled {
     pub fn end(self, result: CuResult) {
         if let Some((state, device, count)) = self.unlaned.filter(|_| result.is_success())
             && let (Some(file), Some(book)) = (
-                state.client_file(),
+                attachment::of(state).client_file(),
                 book::get().and_then(|books| books.devices.get(device)),
             )
             && let Some(page) = file.time.devices.get(device)
@@ -150,7 +152,7 @@ fn leave_lane(state: &'static State, real: &Library, stream: StreamName) {
 
 /// A context is gone, and with it its work and perhaps the registration of the page.
 pub fn context_ended(state: &State, context: u64) {
-    let (Some(file), Some(books)) = (state.client_file(), book::get()) else {
+    let (Some(file), Some(books)) = (attachment::of(state).client_file(), book::get()) else {
         return;
     };
     for (book, page) in books.devices.iter().zip(&file.time.devices) {
@@ -172,7 +174,10 @@ pub fn context_ended(state: &State, context: u64) {
 /// No device is to write into our pages any more: their registration ends, until the next mark needs one. A batch that
 /// has no end yet gets one only then.
 pub fn let_go(real: &Library) {
-    let (Some(file), Some(books)) = (state::get().and_then(State::client_file), book::marking()) else {
+    let (Some(file), Some(books)) = (
+        state::get().and_then(|state| attachment::of(state).client_file()),
+        book::marking(),
+    ) else {
         return;
     };
     for (book, page) in books.devices.iter().zip(&file.time.devices) {
@@ -182,7 +187,7 @@ pub fn let_go(real: &Library) {
 
 /// Shows every lane that somebody has on a device whose page is registered.
 fn each_side(state: &'static State, mut show: impl FnMut(Side<'_>)) {
-    let (Some(file), Some(books)) = (state.client_file(), book::get()) else {
+    let (Some(file), Some(books)) = (attachment::of(state).client_file(), book::get()) else {
         return;
     };
     for (book, page) in books.devices.iter().zip(&file.time.devices) {

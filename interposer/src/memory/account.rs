@@ -9,11 +9,12 @@ use core::sync::atomic::Ordering;
 use partage_protocol::message::NOTICE_DENIED;
 use partage_protocol::reservation::{self, AskAnswer, ClientWords, Denial};
 
+use crate::attachment::own_use::{overhead, own, process_limit, used_and_limit};
+use crate::attachment::{self, Attachment};
 use crate::explain;
 use crate::job_word;
 use crate::memory::charge::Charge;
 use crate::memory::words::{Place, current_slot, take_off, with_line};
-use crate::own_pages::{overhead, own, process_limit, used_and_limit};
 use crate::session;
 use crate::state::{Phase, State};
 
@@ -22,13 +23,13 @@ const PLACE_REFUND: u64 = 1;
 
 /// Adds `bytes` to U where `charge` stands, within the grant. Asks nobody.
 ///
-/// Precondition: an [`Operation`] there is under way; `State::tables` is not held, unless the charge was made
+/// Precondition: an [`Operation`] there is under way; the ledger is not held, unless the charge was made
 /// attached.
-pub fn reserve_granted(state: &State, charge: &Charge, bytes: u64) -> bool {
-    let [used, granted, _] = Place::words(state, charge.slot as usize, charge.is_standalone);
+pub fn reserve_granted(attachment: &Attachment, charge: &Charge, bytes: u64) -> bool {
+    let [used, granted, _] = Place::words(attachment, charge.slot as usize, charge.is_standalone);
     let is_done = reservation::charge(&used, &granted, bytes) == reservation::Charged::Done;
     if is_done {
-        count_managed(state, charge, bytes);
+        count_managed(attachment, charge, bytes);
     }
     is_done
 }
@@ -36,7 +37,8 @@ pub fn reserve_granted(state: &State, charge: &Charge, bytes: u64) -> bool {
 /// Adds `bytes` to U where `charge` stands, asking the broker beyond the grant. A denial is told to nobody: see
 /// [`deny`].
 pub fn reserve(state: &State, charge: &Charge, bytes: u64) -> Result<(), Denial> {
-    let [used, granted, settled] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    let attachment = attachment::of(state);
+    let [used, granted, settled] = Place::words(attachment, charge.slot as usize, charge.is_standalone);
     let words = ClientWords {
         used: &used,
         granted: &granted,
@@ -46,30 +48,30 @@ pub fn reserve(state: &State, charge: &Charge, bytes: u64) -> Result<(), Denial>
     reservation::reserve(&words, bytes, |wanted| {
         ask(state, slot, charge.is_standalone, wanted, bytes)
     })?;
-    count_managed(state, charge, bytes);
+    count_managed(attachment, charge, bytes);
     Ok(())
 }
 
 /// Says that U where `charge` stands is as high as it is.
-pub fn mark_peak(state: &State, charge: &Charge) {
-    with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+pub fn mark_peak(attachment: &Attachment, charge: &Charge) {
+    with_line(attachment, charge.slot as usize, charge.is_standalone, |line| {
         line.peak
             .fetch_max(line.used.load(Ordering::Relaxed), Ordering::Relaxed);
     });
 }
 
 /// One allocation more stands where `charge` does, and U is as high as it is.
-pub fn count_allocation(state: &State, charge: &Charge) {
-    with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+pub fn count_allocation(attachment: &Attachment, charge: &Charge) {
+    with_line(attachment, charge.slot as usize, charge.is_standalone, |line| {
         line.peak
             .fetch_max(line.used.load(Ordering::Relaxed), Ordering::Relaxed);
         line.allocations.fetch_add(1, Ordering::Relaxed);
     });
 }
 
-fn count_managed(state: &State, charge: &Charge, bytes: u64) {
+fn count_managed(attachment: &Attachment, charge: &Charge, bytes: u64) {
     if charge.is_managed {
-        with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+        with_line(attachment, charge.slot as usize, charge.is_standalone, |line| {
             line.managed.fetch_add(bytes, Ordering::Relaxed);
         });
     }
@@ -77,14 +79,19 @@ fn count_managed(state: &State, charge: &Charge, bytes: u64) {
 
 /// Takes off U what [`reserve`] or [`reserve_granted`] added.
 pub fn release(state: &State, charge: &Charge, bytes: u64) {
-    let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    let [used, ..] = Place::words(attachment::of(state), charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, bytes).is_err() && used.is_counted() {
         session::turn_off(state, PLACE_REFUND);
     }
     if charge.is_managed {
-        with_line(state, charge.slot as usize, charge.is_standalone, |line| {
-            take_off(&line.managed, bytes);
-        });
+        with_line(
+            attachment::of(state),
+            charge.slot as usize,
+            charge.is_standalone,
+            |line| {
+                take_off(&line.managed, bytes);
+            },
+        );
     }
     if charge.is_standalone {
         job_word::lower(state);
@@ -95,17 +102,22 @@ pub fn release(state: &State, charge: &Charge, bytes: u64) {
 #[inline(never)] // one body for all hooks: the library is mapped by every process of a job
 pub fn refund(state: &State, charge: Charge) {
     release(state, &charge, charge.bytes);
-    with_line(state, charge.slot as usize, charge.is_standalone, |line| {
-        take_off(&line.allocations, 1);
-    });
+    with_line(
+        attachment::of(state),
+        charge.slot as usize,
+        charge.is_standalone,
+        |line| {
+            take_off(&line.allocations, 1);
+        },
+    );
 }
 
 #[cold]
 fn ask(state: &State, slot: usize, is_standalone: bool, wanted: u64, bytes: u64) -> AskAnswer {
-    let Some(slot) = current_slot(state, slot, is_standalone) else {
+    let Some(slot) = current_slot(attachment::of(state), slot, is_standalone) else {
         return AskAnswer::Retry;
     };
-    if state.broker_page().is_none() {
+    if attachment::of(state).broker_page().is_none() {
         return session::ask_alone(state, slot, wanted);
     }
     session::ask(state, slot, wanted, bytes)
@@ -115,7 +127,7 @@ fn ask(state: &State, slot: usize, is_standalone: bool, wanted: u64, bytes: u64)
 #[cold]
 pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
     let slot = charge.slot as usize;
-    with_line(state, slot, charge.is_standalone, |line| {
+    with_line(attachment::of(state), slot, charge.is_standalone, |line| {
         let count = if denial == Denial::CardFull {
             &line.denied_full
         } else {
@@ -125,7 +137,7 @@ pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let now_slot = current_slot(state, slot, charge.is_standalone).unwrap_or(slot);
+    let now_slot = current_slot(attachment::of(state), slot, charge.is_standalone).unwrap_or(slot);
     match denial {
         Denial::NoBroker => session::note_refusal(state, now_slot),
         Denial::Limit | Denial::ProcessLimit | Denial::Unfreed(_) | Denial::Invalid => {
@@ -134,7 +146,7 @@ pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
         Denial::CardFull => {}
     }
     let (used, limit) = used_and_limit(state, now_slot);
-    let used = used.saturating_add(overhead(state, now_slot));
+    let used = used.saturating_add(overhead(attachment::of(state), now_slot));
     explain::denial(state, now_slot, bytes, (used, limit), denial);
 }
 
@@ -156,18 +168,18 @@ pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u6
         _ => return None,
     }
     let (own, limit) = (own(state, slot), used_and_limit(state, slot).1);
-    let is_alone = state
+    let is_alone = attachment::of(state)
         .broker_page()
         .is_some_and(|page| page.head.clients_in_job.load(Ordering::Relaxed) <= 1);
     let mut used = own;
     if !(is_alone && is_this_process_all) {
-        let last = state.last_job_used.get(slot)?;
+        let last = attachment::of(state).last_job_used.get(slot)?;
         if let Some(used) = session::job_used(state, slot) {
             last.store(used, Ordering::Relaxed);
         }
         used = last.load(Ordering::Relaxed).max(own);
     }
-    let process_limit = process_limit(state, slot);
+    let process_limit = process_limit(attachment::of(state), slot);
     let total = limit.min(process_limit);
     let free = limit.saturating_sub(used).min(process_limit.saturating_sub(own));
     Some((total, total - free))
@@ -176,7 +188,11 @@ pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u6
 /// The limit in a slot, the job's or this process's own, whichever is less. `None`: the device's own size.
 pub fn limit(state: &State, slot: usize) -> Option<u64> {
     match state.phase() {
-        Phase::Attached => Some(used_and_limit(state, slot).1.min(process_limit(state, slot))),
+        Phase::Attached => Some(
+            used_and_limit(state, slot)
+                .1
+                .min(process_limit(attachment::of(state), slot)),
+        ),
         Phase::Standalone => state.settings().memory_limit,
         Phase::Fresh | Phase::Off => None,
     }

@@ -24,6 +24,7 @@ use partage_abi::types::{CuDevice, CuResult};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, MEASURE_ENDED, NOTICE_OVERHEAD};
 use partage_protocol::reservation::Denial;
 
+use crate::attachment;
 use crate::guest::errno;
 use crate::memory::pools;
 use crate::memory::sharing;
@@ -149,7 +150,7 @@ pub fn may_have_changed(real: &Library, device: Option<CuDevice>) {
         None => {
             let state = crate::state::get().filter(|state| state.phase() == Phase::Attached);
             let Some(state) = state else { return };
-            for slot in 0..state.job().map_or(0, |job| job.devices().len()) {
+            for slot in 0..attachment::of(state).job().map_or(0, |job| job.devices().len()) {
                 notice(state, slot, 0);
             }
         }
@@ -165,7 +166,12 @@ pub fn context_ended(real: &Library, device: Option<CuDevice>) {
         Some(None) => None,
         None => crate::state::get()
             .filter(|state| state.phase() == Phase::Attached)
-            .map(|state| (state, 0..state.job().map_or(0, |job| job.devices().len()))),
+            .map(|state| {
+                (
+                    state,
+                    0..attachment::of(state).job().map_or(0, |job| job.devices().len()),
+                )
+            }),
     };
     let Some((state, slots)) = slots else { return };
     for slot in slots {

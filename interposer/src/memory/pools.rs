@@ -42,5 +42,5 @@ use crate::state;
 /// Does this process charge any pool?
 #[inline]
 pub fn are_any() -> bool {
-    state::get().is_some_and(|state| state.pools.count.load(Ordering::Relaxed) != 0)
+    state::get().is_some_and(|state| table::pools(state).count.load(Ordering::Relaxed) != 0)
 }

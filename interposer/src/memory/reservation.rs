@@ -19,6 +19,7 @@
 use partage_abi::types::CuResult;
 use partage_protocol::reservation::Denial;
 
+use crate::attachment;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::charge::{Charge, cost};
@@ -117,7 +118,7 @@ impl Reservation {
         match result {
             Ok(()) => {
                 reservation.is_allocation = true;
-                account::count_allocation(state, &reservation.charge);
+                account::count_allocation(attachment::of(state), &reservation.charge);
                 Begun::Granted(reservation)
             }
             Err(denial) => Begun::Denied(reservation.denied(bytes, denial)),
@@ -130,15 +131,15 @@ impl Reservation {
             state,
             charge: Charge { bytes: 0, ..at },
             is_allocation: false,
-            operation: Operation::begin_again(state, &at),
+            operation: Operation::begin_again(attachment::of(state), &at),
         }
     }
 
     /// Adds bytes within the grant. Asks nobody.
     ///
-    /// Precondition: `State::tables` is not held, unless the charge is one of an attached process.
+    /// Precondition: The ledger is not held, unless the charge is one of an attached process.
     pub fn add_granted(&mut self, bytes: u64) -> bool {
-        let is_added = account::reserve_granted(self.state, &self.charge, bytes);
+        let is_added = account::reserve_granted(attachment::of(self.state), &self.charge, bytes);
         if is_added {
             self.charge.bytes = self.charge.bytes.saturating_add(bytes);
         }

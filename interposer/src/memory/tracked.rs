@@ -12,12 +12,14 @@
 
 use partage_abi::types::{CuContext, CuDevice};
 
+use crate::attachment;
 use crate::memory::account;
 use crate::memory::allocations::{Allocation, Key};
 use crate::memory::contexts;
 use crate::memory::pools;
 use crate::memory::reservation::{Begun, Denied, Reservation};
 use crate::memory::sharing;
+use crate::memory::tables;
 use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::real::call;
@@ -97,7 +99,7 @@ pub fn start(real: &Library, wanted: Wanted) -> Begun<Pending> {
         Begun::NotCharged => return Begun::NotCharged,
         Begun::Denied(denied) => return Begun::Denied(denied),
     };
-    if !state.tables.hold().allocations.promise() {
+    if !tables::hold(state).allocations.promise() {
         // The host has not one page left: the driver could not have gone on either.
         reservation.give_back();
         return Begun::Denied(Denied::SILENT);
@@ -124,7 +126,7 @@ impl Pending {
             context: self.context,
             charge: *self.reservation.charge(),
         };
-        let former = state.tables.hold().allocations.insert(allocation);
+        let former = tables::hold(state).allocations.insert(allocation);
         if let Some(former) = former {
             account::refund(state, former.charge);
         }
@@ -135,7 +137,7 @@ impl Pending {
     #[inline(never)] // as `start`
     fn roll_back(self) {
         let state = self.reservation.state();
-        state.tables.hold().allocations.break_promise();
+        tables::hold(state).allocations.break_promise();
         self.reservation.give_back();
     }
 }
@@ -153,12 +155,12 @@ impl Freeing {
     #[inline(never)] // as `start`
     pub fn begin(key: Key) -> Option<Self> {
         let state = state::get().filter(|state| key.number() != 0 && state.phase() != Phase::Fresh)?;
-        let allocation = state.tables.hold().allocations.take(key.number());
+        let allocation = tables::hold(state).allocations.take(key.number());
         let allocation = allocation?;
         Some(Self {
             state,
             allocation,
-            operation: Operation::begin_again(state, &allocation.charge),
+            operation: Operation::begin_again(attachment::of(state), &allocation.charge),
         })
     }
 
@@ -169,7 +171,7 @@ impl Freeing {
             account::refund(self.state, self.allocation.charge);
         } else {
             // Taking left a free place; if another thread used it, there may be none until the table grows.
-            let _ = self.state.tables.hold().allocations.add(self.allocation);
+            let _ = tables::hold(self.state).allocations.add(self.allocation);
         }
         drop(self.operation);
     }

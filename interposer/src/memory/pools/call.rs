@@ -11,11 +11,14 @@ use super::known::Freed;
 use super::look::{Trim, look_again};
 use super::settle::{Raise, settle};
 use super::table::Source;
+use crate::attachment;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::allocations::{Allocation, Allocations};
 use crate::memory::charge::{Charge, cost};
+use crate::memory::pools::table;
 use crate::memory::reservation::{Begun, Denied, Reservation};
+use crate::memory::tables;
 use crate::memory::tables::Tables;
 use crate::memory::words::numbering;
 use crate::state::State;
@@ -120,7 +123,7 @@ fn begin_known(
     stream: Option<u64>,
     reuse: Reuse,
 ) -> Option<Begun<Call>> {
-    let mut held = state.tables.hold();
+    let mut held = tables::hold(state);
     let Tables { pools, allocations, .. } = &mut *held;
     let entry = pools.find(source)?;
     if !entry.is_readable() {
@@ -240,7 +243,7 @@ impl Subject {
     fn forget(&self) {
         leave(self.state, self.id);
         if self.is_recorded {
-            self.state.tables.hold().allocations.break_promise();
+            tables::hold(self.state).allocations.break_promise();
         }
     }
 
@@ -256,7 +259,7 @@ impl Subject {
                     ..self.charge
                 };
                 let _ = allocations.insert(Allocation::pooled(address, self.id, charge));
-                self.state.pools.records.fetch_add(1, Ordering::Relaxed);
+                table::pools(self.state).records.fetch_add(1, Ordering::Relaxed);
             }
             None => allocations.break_promise(),
         }
@@ -301,7 +304,7 @@ impl Subject {
     fn end_reserved(self, reservation: Reservation, ticket: Ticket, address: Option<u64>) -> End {
         // Memory that the pool is known to hold: it has not grown, and need not be asked.
         if let Some(address) = address {
-            let mut held = self.state.tables.hold();
+            let mut held = tables::hold(self.state);
             let Tables { pools, allocations, .. } = &mut *held;
             if let Some(entry) = pools.get(self.id)
                 && entry.blocks.knows(address, self.asked)
@@ -344,7 +347,7 @@ impl Subject {
             Raise::Asking,
         );
         let kept = answered.address.filter(|_| settled.denial.is_none());
-        let mut held = state.tables.hold();
+        let mut held = tables::hold(state);
         self.record(&mut held.allocations, kept);
         if let Some(entry) = held.pools.get(id) {
             entry.users = entry.users.saturating_sub(1);
@@ -361,7 +364,7 @@ impl Subject {
             }
         }
         drop(held);
-        account::mark_peak(state, &charge);
+        account::mark_peak(attachment::of(state), &charge);
         reservation.keep();
         match settled.denial {
             Some((denial, bytes)) if answered.is_success => {
@@ -375,7 +378,7 @@ impl Subject {
     #[inline(never)]
     fn end_elsewhere(self, freed: &Freed, address: Option<u64>) -> End {
         let state = self.state;
-        let mut held = state.tables.hold();
+        let mut held = tables::hold(state);
         let Tables { pools, allocations, .. } = &mut *held;
         let Some(entry) = pools.get(self.id) else {
             self.record(allocations, None);

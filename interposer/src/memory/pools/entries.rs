@@ -8,13 +8,15 @@ use partage_protocol::pool::PoolAccount;
 use super::known::Blocks;
 use super::table::{Entry, Source, Standing, Table};
 use crate::memory::charge::Charge;
+use crate::memory::pools::table;
 use crate::memory::sharing;
+use crate::memory::tables;
 use crate::memory::words::numbering;
 use crate::state::State;
 
 /// Runs `act` on the entries.
 pub fn with<R>(state: &State, act: impl FnOnce(&mut Table) -> R) -> R {
-    act(&mut state.tables.hold().pools)
+    act(&mut tables::hold(state).pools)
 }
 
 /// This thread uses the handle of an entry's pool no more.
@@ -52,7 +54,7 @@ pub fn add(state: &State, source: Source, standing: Standing, charge: Charge, is
     with(state, |table| {
         // Two threads may meet a source at the same time.
         if table.find(source).is_none() && table.add(entry).is_some() {
-            state.pools.count.fetch_add(1, Ordering::Relaxed);
+            table::pools(state).count.fetch_add(1, Ordering::Relaxed);
         }
     });
     Some(())
@@ -61,5 +63,5 @@ pub fn add(state: &State, source: Source, standing: Standing, charge: Charge, is
 /// Removes an entry.
 pub fn remove(state: &State, table: &mut Table, id: u64) {
     table.remove(id);
-    state.pools.count.fetch_sub(1, Ordering::Relaxed);
+    table::pools(state).count.fetch_sub(1, Ordering::Relaxed);
 }

@@ -7,9 +7,12 @@ use super::entries::with;
 use super::leaving::{outlived_its_pool, refund_arrived, refund_left};
 use super::look::{Trim, all_changed, look};
 use super::table::Leaving;
+use crate::attachment;
 use crate::guest::errno;
 use crate::memory::allocations::{Allocation, Allocations, Key};
 use crate::memory::charge::Charge;
+use crate::memory::pools::table;
+use crate::memory::tables;
 use crate::memory::words::Operation;
 use crate::state::{self, Phase, State};
 use crate::stream::StreamName;
@@ -25,7 +28,7 @@ pub enum Waited {
 /// After a synchronisation: refunds what streams have freed, and reads pools that may have given memory back.
 #[inline]
 pub fn synchronised(waited: Waited) {
-    if let Some(state) = state::get().filter(|state| state.pools.watched.load(Ordering::Relaxed) != 0) {
+    if let Some(state) = state::get().filter(|state| table::pools(state).watched.load(Ordering::Relaxed) != 0) {
         errno::preserving(|| look_after_waiting(state, &waited));
     }
 }
@@ -33,14 +36,14 @@ pub fn synchronised(waited: Waited) {
 #[cold]
 fn look_after_waiting(state: &'static State, waited: &Waited) {
     // Before the look: a free that comes meanwhile says so again.
-    state.pools.watched.store(0, Ordering::Relaxed);
+    table::pools(state).watched.store(0, Ordering::Relaxed);
     refund_left(state, &|leaving| match waited {
         Waited::Stream(stream) => leaving.is_on(stream),
         Waited::Any => true,
     });
     look(state, Trim::No, &|_| true);
     if with(state, |table| table.has_leaving()) {
-        state.pools.watched.store(1, Ordering::Relaxed);
+        table::pools(state).watched.store(1, Ordering::Relaxed);
     }
 }
 
@@ -50,7 +53,7 @@ fn leave_to_stream(state: &'static State, leaving: Leaving) {
         refund_arrived(state, &|_| true);
     }
     let crowded_out = with(state, |table| table.leave(leaving));
-    state.pools.watched.store(1, Ordering::Relaxed);
+    table::pools(state).watched.store(1, Ordering::Relaxed);
     if let Some(oldest) = crowded_out.filter(|oldest| oldest.charge.bytes != 0) {
         oldest.refund(state);
     }
@@ -75,7 +78,7 @@ impl Freeing {
     #[inline(never)] // one body for all the hooks that call it
     pub fn in_order(address: u64, stream: StreamName) -> Option<Self> {
         let freeing = Self::begin(address, Some(stream))?;
-        let watched = &freeing.state.pools.watched;
+        let watched = &table::pools(freeing.state).watched;
         if freeing.has_pools && watched.load(Ordering::Relaxed) == 0 {
             watched.store(1, Ordering::Relaxed);
         }
@@ -89,10 +92,10 @@ impl Freeing {
 
     fn begin(address: u64, stream: Option<StreamName>) -> Option<Self> {
         let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh)?;
-        let mut tables = state.tables.hold();
+        let mut tables = tables::hold(state);
         let plain = tables.allocations.take(Key::address(address).number());
         let taken = plain.or_else(|| take_pooled(state, &mut tables.allocations, address));
-        let has_pools = state.pools.count.load(Ordering::Relaxed) != 0;
+        let has_pools = table::pools(state).count.load(Ordering::Relaxed) != 0;
         if has_pools
             && plain.is_none()
             && let Some(stream) = stream.and_then(StreamName::number)
@@ -103,7 +106,12 @@ impl Freeing {
         Some(Self {
             state,
             address,
-            recorded: taken.map(|allocation| (allocation, Operation::begin_again(state, &allocation.charge))),
+            recorded: taken.map(|allocation| {
+                (
+                    allocation,
+                    Operation::begin_again(attachment::of(state), &allocation.charge),
+                )
+            }),
             is_plain: plain.is_some(),
             stream,
             has_pools,
@@ -138,11 +146,11 @@ fn never_freed(state: &State, address: u64) {
 
 /// Takes the record of an allocation from a pool that the program made.
 fn take_pooled(state: &State, allocations: &mut Allocations, address: u64) -> Option<Allocation> {
-    if state.pools.records.load(Ordering::Relaxed) == 0 {
+    if table::pools(state).records.load(Ordering::Relaxed) == 0 {
         return None;
     }
     let taken = allocations.take(Key::pooled(address).number())?;
-    state.pools.records.fetch_sub(1, Ordering::Relaxed);
+    table::pools(state).records.fetch_sub(1, Ordering::Relaxed);
     Some(taken)
 }
 
@@ -156,10 +164,10 @@ fn end_recorded(
 ) {
     let charge = allocation.charge;
     if !is_freed {
-        let mut tables = state.tables.hold();
+        let mut tables = tables::hold(state);
         // Counted before anybody else can take it.
         if tables.allocations.add(allocation) && !is_allocation {
-            state.pools.records.fetch_add(1, Ordering::Relaxed);
+            table::pools(state).records.fetch_add(1, Ordering::Relaxed);
         }
         drop(tables);
         return never_freed(state, Key::value(allocation.key));

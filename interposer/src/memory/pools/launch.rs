@@ -19,7 +19,9 @@ use super::exec::Exec;
 use super::look::shrink_after_undo;
 use super::table::Source;
 use crate::guest::errno;
+use crate::memory::pools::table;
 use crate::memory::reservation::{Begun, Denied};
+use crate::memory::tables;
 use crate::real::Library;
 use crate::session;
 use crate::state::State;
@@ -35,7 +37,7 @@ impl Exec {
 
 /// Remembers what an executable graph takes, or that it takes nothing.
 pub fn remember_exec(state: &State, handle: u64, needs: Needs) {
-    let table = &mut state.tables.hold().execs;
+    let table = &mut tables::hold(state).execs;
     let _ = table.take(handle);
     if needs.iter().any(|need| need.bytes > 0) {
         // Without memory for it, its launches are charged when somebody looks.
@@ -45,14 +47,14 @@ pub fn remember_exec(state: &State, handle: u64, needs: Needs) {
             ..Exec::NONE
         });
     }
-    state.pools.execs.store(table.count() as u32, Ordering::Relaxed);
+    table::pools(state).execs.store(table.count() as u32, Ordering::Relaxed);
 }
 
 /// Forgets an executable graph. Answers what it took.
 pub fn forget_exec(state: &State, handle: u64) -> Option<Exec> {
-    let table = &mut state.tables.hold().execs;
+    let table = &mut tables::hold(state).execs;
     let found = table.take(handle);
-    state.pools.execs.store(table.count() as u32, Ordering::Relaxed);
+    table::pools(state).execs.store(table.count() as u32, Ordering::Relaxed);
     found
 }
 
@@ -118,7 +120,7 @@ pub fn needs_of_exec(state: &State, handle: u64) -> Option<Needs> {
 }
 
 fn find(state: &State, handle: u64) -> Option<Exec> {
-    state.tables.hold().execs.get(handle)
+    tables::hold(state).execs.get(handle)
 }
 
 /// A call that the driver has answered.
@@ -138,7 +140,7 @@ impl Called {
             }
         }
         let is_unsteady = self.beyond.is_some();
-        state.tables.hold().execs.change(exec.handle, |exec| {
+        tables::hold(state).execs.change(exec.handle, |exec| {
             exec.reserved = reserved;
             exec.is_unsteady |= is_unsteady;
         });

@@ -9,6 +9,7 @@ use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 
 use super::entries::{remove, with};
 use super::table::{Leaving, Standing};
+use crate::attachment;
 use crate::memory::account;
 use crate::memory::allocations::Allocation;
 use crate::memory::words::Operation;
@@ -38,7 +39,7 @@ impl Leaving {
 pub fn refund_left(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -> u64 {
     let mut given_back = 0_u64;
     while let Some(leaving) = with(state, |table| table.take_left(is_meant)) {
-        let operation = Operation::begin_again(state, &leaving.charge);
+        let operation = Operation::begin_again(attachment::of(state), &leaving.charge);
         leaving.refund(state);
         drop(operation);
         given_back = given_back.saturating_add(leaving.charge.bytes);

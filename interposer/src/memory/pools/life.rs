@@ -10,11 +10,14 @@ use super::entries::{add, enter, remove, with};
 use super::leaving::{is_known, outlived_its_pool};
 use super::look::all_changed;
 use super::table::{Source, Standing};
+use crate::attachment;
 use crate::guest::errno;
 use crate::guest::sys;
 use crate::memory::account;
 use crate::memory::allocations::{Allocation, Key};
 use crate::memory::charge::Charge;
+use crate::memory::pools::table;
+use crate::memory::tables;
 use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::session;
@@ -77,7 +80,7 @@ pub fn set_threshold(state: &State, source: Source, bytes: u64) {
             entry.threshold = bytes;
         }
     });
-    state.pools.watched.store(1, Ordering::Relaxed);
+    table::pools(state).watched.store(1, Ordering::Relaxed);
 }
 
 /// A pool that is about to be destroyed. What was allocated from it stays charged, allocation by allocation; what the
@@ -99,7 +102,7 @@ pub fn begin_destroy(state: &'static State, source: Source) -> Option<Destroying
         id,
         former,
         charge,
-        operation: (former != Standing::Exempt).then(|| Operation::begin_again(state, &charge)),
+        operation: (former != Standing::Exempt).then(|| Operation::begin_again(attachment::of(state), &charge)),
     })
 }
 
@@ -158,7 +161,7 @@ fn end_use(state: &State, source: Source) -> Option<(u64, Standing, Charge)> {
 /// A context is gone, and with it what its streams allocated, of whatever pool.
 #[cold]
 pub fn context_ended(state: &'static State) {
-    if state.pools.records.load(Ordering::Relaxed) > 0 {
+    if table::pools(state).records.load(Ordering::Relaxed) > 0 {
         errno::preserving(|| forget_what_is_gone(state));
     }
     all_changed(state);
@@ -166,12 +169,12 @@ pub fn context_ended(state: &'static State) {
 
 /// Forgets records whose memory is not there any more.
 fn forget_what_is_gone(state: &'static State) {
-    let places = state.pools.records.load(Ordering::Relaxed) as usize;
+    let places = table::pools(state).records.load(Ordering::Relaxed) as usize;
     let length = places * size_of::<Allocation>();
     let Some(memory) = sys::map_private(length) else { return };
     let copies: *mut Allocation = memory.cast();
     let count = core::cell::Cell::new(0);
-    state.tables.hold().allocations.change_all(|allocation| {
+    tables::hold(state).allocations.change_all(|allocation| {
         if allocation.pool().is_some() && count.get() < places {
             // SAFETY: within the mapping.
             unsafe { copies.add(count.get()).write(*allocation) };
@@ -199,11 +202,11 @@ fn is_there(state: &State, allocation: &Allocation) -> bool {
 }
 
 fn forget(state: &State, allocation: &Allocation) {
-    let mut tables = state.tables.hold();
+    let mut tables = tables::hold(state);
     if tables.allocations.take(allocation.key).is_none() {
         return;
     }
-    state.pools.records.fetch_sub(1, Ordering::Relaxed);
+    table::pools(state).records.fetch_sub(1, Ordering::Relaxed);
     drop(tables);
     let bytes = outlived_its_pool(state, allocation);
     if bytes > 0 {

@@ -7,9 +7,11 @@ use super::entries::{leave, with};
 use super::leaving::refund_arrived;
 use super::settle::{Raise, settle};
 use super::table::{Entry, Leaving, Source};
+use crate::attachment;
 use crate::guest::errno;
 use crate::guest::sys;
 use crate::memory::charge::Charge;
+use crate::memory::pools::table;
 use crate::memory::words::{Operation, numbering};
 use crate::state::State;
 use crate::stream::relaxed;
@@ -45,7 +47,7 @@ fn wait_for_streams(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) 
 /// Makes room in a slot for an allocation that was denied there: bytes that U fell by.
 #[cold]
 pub fn make_room(state: &'static State, slot: usize) -> u64 {
-    if state.pools.count.load(Ordering::Relaxed) == 0 && !with(state, |table| table.has_leaving()) {
+    if table::pools(state).count.load(Ordering::Relaxed) == 0 && !with(state, |table| table.has_leaving()) {
         return 0;
     }
     let Some(is_standalone) = numbering(state) else {
@@ -68,7 +70,7 @@ pub fn look(state: &'static State, trim: Trim, is_meant: &dyn Fn(&Entry) -> bool
             return given_back;
         };
         after = entry.id;
-        let operation = Operation::begin_again(state, &entry.charge);
+        let operation = Operation::begin_again(attachment::of(state), &entry.charge);
         if trim == Trim::Yes {
             trim_quietly(state, &entry.source);
         }
@@ -98,7 +100,7 @@ pub fn look(state: &'static State, trim: Trim, is_meant: &dyn Fn(&Entry) -> bool
             && reserved > entry.threshold
             && entry.source.used().is_some_and(|used| used < reserved)
         {
-            state.pools.watched.store(1, Ordering::Relaxed);
+            table::pools(state).watched.store(1, Ordering::Relaxed);
         }
         leave(state, entry.id);
         drop(operation);
@@ -136,14 +138,14 @@ pub fn shrink_after_undo(state: &'static State, source: Source) {
 
 /// The program trimmed a pool, or did something else that may have made it smaller.
 pub fn changed(state: &'static State, source: Source) {
-    if state.pools.count.load(Ordering::Relaxed) != 0 {
+    if table::pools(state).count.load(Ordering::Relaxed) != 0 {
         errno::preserving(|| look(state, Trim::No, &|entry| entry.source == source));
     }
 }
 
 /// Something that the driver did may have made any pool smaller.
 pub fn all_changed(state: &'static State) {
-    if state.pools.count.load(Ordering::Relaxed) != 0 {
+    if table::pools(state).count.load(Ordering::Relaxed) != 0 {
         errno::preserving(|| look(state, Trim::No, &|_| true));
     }
 }

@@ -9,9 +9,12 @@ use partage_protocol::reservation::Denial;
 use super::entries::{remove, with};
 use super::source::Reading;
 use super::table::Source;
+use crate::attachment;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::charge::Charge;
+use crate::memory::pools::table;
+use crate::memory::tables;
 use crate::state::State;
 
 /// Readings of one pool before whoever reads it leaves the rest to the next one: each is spoiled by another thread's
@@ -61,7 +64,7 @@ pub fn settle(
     };
     for _ in 0..READINGS {
         let reading = source.reserved();
-        let mut held = state.tables.hold();
+        let mut held = tables::hold(state);
         let Some(entry) = held.pools.get(id) else {
             // Destroyed meanwhile: what was charged, this reservation included, went with it.
             return outcome;
@@ -114,7 +117,7 @@ fn give_up(state: &State, id: u64, reserved: u64) {
             entry.account.give_up(reserved);
         }
     });
-    state.pools.watched.store(1, Ordering::Relaxed);
+    table::pools(state).watched.store(1, Ordering::Relaxed);
 }
 
 /// There is no such pool any more. Answers the bytes that were charged for it.
@@ -144,7 +147,7 @@ fn own_growth(
 ) -> bool {
     let raised = match raise {
         Raise::Asking => errno::preserving(|| account::reserve(state, charge, bytes)),
-        Raise::Granted if account::reserve_granted(state, charge, bytes) => Ok(()),
+        Raise::Granted if account::reserve_granted(attachment::of(state), charge, bytes) => Ok(()),
         Raise::Granted | Raise::Never => Err(Denial::Limit),
     };
     with(state, |table| {

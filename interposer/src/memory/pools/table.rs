@@ -13,6 +13,8 @@ use partage_protocol::pool::PoolAccount;
 use super::known::Blocks;
 use crate::guest::sys;
 use crate::memory::charge::Charge;
+use crate::state::State;
+use crate::state::rooms::{Owner, Room};
 
 /// What a process knows of its pools without looking at the table. All-zero memory is "none".
 pub struct Pools {
@@ -20,8 +22,6 @@ pub struct Pools {
     pub count: AtomicU32,
     /// Not 0: a synchronisation may make a pool give memory back, so one that ends is followed by a look.
     pub watched: AtomicU32,
-    /// Not 0: a stream was captured in this process, so every stream is asked whether it is.
-    pub captures: AtomicU32,
     /// Allocations recorded for pools that programs made.
     pub records: AtomicU32,
     /// Not 0: a graph with memory of its own may exist.
@@ -32,6 +32,17 @@ pub struct Pools {
     pub current: [AtomicU64; MAX_ORDINALS],
     /// Goes up when `current` may be wrong.
     pub current_turn: AtomicU32,
+}
+
+// SAFETY: all-zero memory is "none"; nothing else lies in this room.
+unsafe impl Room for Pools {
+    const OWNER: Owner = Owner::Pools;
+}
+
+/// What this process knows of its pools without looking at the table.
+#[inline(always)]
+pub fn pools(state: &State) -> &Pools {
+    state.room()
 }
 
 /// Whose memory an entry is about.

@@ -17,6 +17,7 @@ use partage_protocol::page::ClientFile;
 use super::early;
 use super::own_slot;
 use super::process::{self, Gates};
+use crate::attachment;
 use crate::guard;
 use crate::guest::{mappings, sys};
 use crate::state::State;
@@ -24,12 +25,18 @@ use crate::state::State;
 /// Is the hold of this process closed?
 pub fn is_held(state: &State) -> bool {
     let word = |page: &partage_protocol::page::BrokerPage| page.head.hold.load(Ordering::Relaxed);
-    state.broker_page().is_some_and(|page| is_closed(word(page)))
+    attachment::of(state)
+        .broker_page()
+        .is_some_and(|page| is_closed(word(page)))
 }
 
 /// Notes every thread that is outside.
 pub fn note(state: &State) {
-    let (Some(broker), Some(file), Some(gates)) = (state.broker_page(), state.client_file(), process::get()) else {
+    let (Some(broker), Some(file), Some(gates)) = (
+        attachment::of(state).broker_page(),
+        attachment::of(state).client_file(),
+        process::get(),
+    ) else {
         return;
     };
     count_out_early(gates, file);

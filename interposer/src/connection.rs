@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The connection to a broker, and when the next attempt may be.
+//! The connection to a broker, when the next attempt may be, and what to tell a broker that is met again.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use partage_protocol::message::Devices;
+use zerocopy::IntoBytes;
 
 use crate::attachment::link::Link;
 use crate::guest::descriptor::Kept;
+use crate::guest::lock::Guarded;
 use crate::guest::sys;
+use crate::socket;
+use crate::state::State;
+use crate::state::rooms::{Owner, Room};
 
 /// First and longest pause between two attempts, in nanoseconds. A broker that died is back within some ten
 /// milliseconds, and until a client is back the whole of its grant counts as used.
@@ -14,7 +21,50 @@ const ATTEMPT_PAUSE_NS: (u64, u64) = (10_000_000, 2_000_000_000);
 /// A process that is refused after its welcome is so within milliseconds.
 const STEADY_NS: u64 = 100_000_000;
 
-/// The connection. All-zero memory is "never connected".
+/// The connection, and what is to be known without it. All-zero memory is "never connected".
+pub struct Connection {
+    /// The thread that talks to the broker holds it.
+    pub session: Guarded<Session>,
+    is_silent: AtomicBool,
+    /// It was said that the broker refuses this process.
+    pub has_told_refusal: AtomicBool,
+    /// The slot of the last allocation that was refused because no broker answered.
+    pub refused_slot: AtomicU32,
+}
+
+// SAFETY: all-zero memory is "never connected"; nothing else lies in this room.
+unsafe impl Room for Connection {
+    const OWNER: Owner = Owner::Connection;
+}
+
+/// The connection of this process.
+#[inline(always)]
+pub fn of(state: &State) -> &Connection {
+    state.room()
+}
+
+impl Connection {
+    /// A broker was waited for in vain and not heard since: nobody waits for it again.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Says whether anybody is worth waiting for.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    /// Says what the program sees after the driver initialised, now and at every reconnect.
+    pub fn send_devices(&self, devices: Devices) {
+        let mut session = self.session.hold();
+        session.devices = Some(devices);
+        if session.link.is_connected() {
+            let _ = socket::send(session.link.socket(), devices.as_bytes());
+        }
+    }
+}
+
+/// What is said on the connection. All-zero memory is "nothing".
 pub struct Session {
     /// Our end.
     pub link: Link,

@@ -23,6 +23,7 @@ use super::own_slot;
 use super::path::fast_path;
 use super::process::{self, Gates};
 use super::thread_tag;
+use crate::attachment;
 use crate::guard;
 use crate::guest::errno;
 use crate::guest::sys;
@@ -190,8 +191,8 @@ impl Hold {
         Some(Self {
             gates,
             state,
-            broker: state.broker_page()?,
-            file: state.client_file()?,
+            broker: attachment::of(state).broker_page()?,
+            file: attachment::of(state).client_file()?,
         })
     }
 

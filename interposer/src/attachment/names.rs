@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use partage_protocol::message::MAX_DEVICES;
 
 use crate::attachment::job::Job;
-use crate::attachment::pages::FOREIGN;
+use crate::attachment::ordinals::FOREIGN;
 use crate::guest::text::{self, Text};
 use crate::note;
 use crate::state::State;
@@ -46,7 +46,7 @@ impl Names {
         // A process that outlived its job is a client of the default one, which has every device: what the job had
         // still bounds it, because the environment may only lower.
         let outlived = |job: &Job| job.is_default && settings.device_count > 0;
-        if let Some(job) = state.job().filter(|job| !outlived(job)) {
+        if let Some(job) = super::of(state).job().filter(|job| !outlived(job)) {
             (names.count, names.mig) = (0, 0);
             // What came by `run` had the variable taken away: what it has was set inside.
             let mut numbers = (!settings.has_token).then_some([u32::MAX; MAX_DEVICES]);
@@ -124,13 +124,13 @@ impl Names {
 
 /// Says once, on standard error too, which device the driver shows that is not the job's.
 pub fn tell_foreign(state: &State) {
-    let known = state.ordinals_known.load(Ordering::Acquire) as usize;
-    let slots = || state.ordinal_slots.iter().take(known.saturating_sub(1));
+    let known = super::of(state).ordinals.known.load(Ordering::Acquire) as usize;
+    let slots = || super::of(state).ordinals.slots.iter().take(known.saturating_sub(1));
     let is_foreign = |slot: &core::sync::atomic::AtomicI32| slot.load(Ordering::Relaxed) == FOREIGN;
     let Some(ordinal) = slots().position(is_foreign) else {
         return;
     };
-    if state.has_told_foreign.swap(true, Ordering::Relaxed) {
+    if super::of(state).ordinals.has_told_foreign.swap(true, Ordering::Relaxed) {
         return;
     }
     let mut list = List::new();
@@ -141,7 +141,7 @@ pub fn tell_foreign(state: &State) {
     }
     let mut line = note::Line::new();
     line.push("partage: the driver shows ");
-    text::push_uuid(&mut line, &state.ordinal_uuid(ordinal), false);
+    text::push_uuid(&mut line, &super::of(state).ordinals.uuid(ordinal), false);
     line.push(", and this job was given ").push(list.as_bytes());
     line.push(if slots().all(is_foreign) {
         ": it ignored CUDA_VISIBLE_DEVICES; cuInit answers 100, no context can be made"

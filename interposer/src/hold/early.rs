@@ -11,6 +11,7 @@ use partage_protocol::page::ClientFile;
 
 use super::own_slot;
 use super::process::{self, Gates};
+use crate::attachment;
 use crate::state::State;
 
 /// A call begins. `false`: the process has become a client meanwhile, and the call has to be held like any other.
@@ -22,7 +23,7 @@ pub fn enter(state: &State, gates: &Gates) -> bool {
     // Against the look in `attached`: one of the two sees the other.
     fence(Ordering::SeqCst);
     // The page that is published last: without it the call could not be held.
-    if state.broker_page().is_none() {
+    if attachment::of(state).broker_page().is_none() {
         return true;
     }
     leave(state, gates);
@@ -35,7 +36,7 @@ pub fn leave(state: &State, gates: &Gates) {
         return;
     };
     own_slot::give_back(place);
-    if let Some(file) = state.client_file() {
+    if let Some(file) = attachment::of(state).client_file() {
         settle(gates, file);
     }
 }
