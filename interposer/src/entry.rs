@@ -127,12 +127,12 @@ macro_rules! shared_body {
     (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            let held = gate::hold::begin(guard::here());
+            let held = hold::begin(guard::here());
             if held.is_outermost() {
                 marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
             }
             let result = crate::real::call!(real, $symbol($($arg),*));
-            gate::hold::end(held);
+            hold::end(held);
             result
         }
     };
@@ -140,13 +140,13 @@ macro_rules! shared_body {
     ($word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            let held = gate::hold::begin(guard::here());
+            let held = hold::begin(guard::here());
             let result = if held.is_outermost() {
                 outermost::$symbol($($arg,)* real)
             } else {
                 crate::real::call!(real, $symbol($($arg),*))
             };
-            gate::hold::end(held);
+            hold::end(held);
             result
         }
     };
@@ -210,13 +210,13 @@ macro_rules! nvml_row {
             use super::*;
 
             pub unsafe extern "C" fn body($($arg: $type),*) -> NvmlReturn {
-                let held = gate::nvml::begin(guard::here());
+                let held = hold::nvml::begin(guard::here());
                 let result = if held.is_outermost() {
                     bodied!($body hooks::nvml::$symbol($($arg),*))
                 } else {
                     crate::real::call_nvml!($symbol($($arg),*))
                 };
-                gate::nvml::end(held);
+                hold::nvml::end(held);
                 result
             }
         }
@@ -279,6 +279,7 @@ mod exported {
 mod shared {
     use crate::gate::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use crate::guard;
+    use crate::hold;
     use crate::marks;
     use crate::real::Library;
     use partage_abi::types::*;
@@ -320,7 +321,7 @@ mod second {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod exported_nvml {
-    use crate::{gate, guard, hooks};
+    use crate::{guard, hold, hooks};
     use partage_abi::nvml::*;
     partage_abi::nvml_table! { nvml_exports }
 }

@@ -11,8 +11,9 @@
 //!             slot := 0
 //! ```
 //! The *fast path* is what a launch needs while nothing is amiss: this process's thread slots and the broker's line of
-//! its only device, with no system call, lock or full fence between the program and the driver ([`path::FastPath`]). A
-//! process that sees several devices has none and asks the driver each time which one a launch is for.
+//! its only device, with no system call, lock or full fence between the program and the driver
+//! ([`FastPath`](crate::hold::path::FastPath)). A process that sees several devices has none and asks the driver each
+//! time which one a launch is for.
 //!
 //! Never waited for here: work that is captured into a graph (it runs with the graph's launch), host functions, what
 //! synchronises, asks or frees, and everything while no broker ever was there or sharing is off. The calling thread
@@ -20,23 +21,13 @@
 //! gate is the first thing a hook does.
 
 mod depth;
-pub mod early;
 mod fast_path;
-pub mod hold;
-pub mod nvml;
-pub mod outsiders;
-mod own_slot;
 mod passage;
-pub mod path;
-mod process;
 mod slow_path;
-mod thread_tag;
-mod waiting;
-pub mod work;
 
 #[cfg(target_arch = "aarch64")]
 pub use fast_path::passed;
 pub use fast_path::{around, begin, end, is_per_thread, pass};
-pub use process::{join_again, set_starter};
-pub use waiting::count_out_the_dead;
-pub use work::{Across, CheckFirst, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
+
+/// What passes the gate.
+pub use crate::stream::work::{Across, CheckFirst, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};

@@ -12,21 +12,27 @@
 //! A thread stands here with no lock of ours, but for a first `cuInit`. What becomes of a thread without a slot, of one
 //! that jumps out or dies, of a handler and of a forked child: `docs/decisions/0013-the-hold.md`.
 
+pub mod early;
+pub mod nvml;
+pub mod outsiders;
+pub mod own_slot;
+pub mod path;
+pub mod process;
+pub mod thread_tag;
+pub mod waiting;
+
 use core::sync::atomic::{Ordering, fence};
 
 use partage_protocol::gate::{HEARTBEAT_NS, ThreadSlot};
 use partage_protocol::hold::{self, Entered, HARD, ties::UNCOUNTED};
 use partage_protocol::page::{BrokerPage, ClientFile};
 
-use super::early;
-use super::own_slot;
-use super::path::fast_path;
-use super::process::{self, Gates};
-use super::thread_tag;
 use crate::attachment;
 use crate::guard;
 use crate::guest::errno;
 use crate::guest::sys;
+use crate::hold::path::fast_path;
+use crate::hold::process::Gates;
 use crate::state::{self, State};
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.

@@ -12,8 +12,10 @@
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
 //! [`resolve`] is how programs get them, [`open`] how libraries that ask past us do, [`hooks`] what they do, [`memory`]
-//! the bytes, [`gate`] where a launch waits, [`marks`] what has retired, [`session`] the broker, [`attachment`] what
-//! ties us to one, [`park`] what lets us be dumped, [`bypass`] who was not caught, [`guest`] what we bring along.
+//! the bytes, [`hold`] where every call waits while its job is held, [`gate`] where a launch waits for its turn,
+//! [`marks`] what has retired, [`session`] the broker, [`attachment`] what ties us to one, [`park`] what lets us be
+//! dumped, [`bypass`] who was not caught, [`guest`] what we bring along, [`state`] what of it a forked child must not
+//! have.
 #![no_std]
 
 mod attachment;
@@ -26,6 +28,7 @@ mod explain;
 mod gate;
 mod guard;
 mod guest;
+mod hold;
 mod hooks;
 mod job_word;
 mod lazy;

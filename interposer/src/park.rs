@@ -20,9 +20,9 @@ use crate::attachment;
 use crate::attachment::parking;
 use crate::connection;
 use crate::explain;
-use crate::gate;
 use crate::guest::sys;
 use crate::guest::text::Text;
+use crate::hold;
 use crate::job_word;
 use crate::marks;
 use crate::note;
@@ -58,7 +58,7 @@ fn park(state: &'static State, job: u64) -> bool {
     // Ahead of the session's lock, which a thread in NVML may hold.
     let is_quiet = attachment::of(state)
         .client_file()
-        .is_some_and(|file| gate::nvml::wait_for_none(state, file));
+        .is_some_and(|file| hold::nvml::wait_for_none(state, file));
     let session = &mut *connection::of(state).session.hold();
     // Asked for on this connection, which may be gone.
     let is_asked = core::mem::take(&mut session.park_for) == job;
@@ -98,6 +98,6 @@ fn come_back(state: &'static State) -> bool {
     state.forget_clock();
     explain::forget_time(state);
     // What a kernel or a dump may have lost.
-    gate::join_again();
+    hold::process::join_again();
     true
 }

@@ -20,8 +20,8 @@ use zerocopy::IntoBytes;
 
 use crate::attachment::{self, moved};
 use crate::connection::{self, Session};
-use crate::gate::early;
 use crate::guest::sys;
+use crate::hold::early;
 use crate::nodes;
 use crate::note;
 use crate::private_broker;

@@ -21,9 +21,9 @@ use crate::attachment;
 use crate::attachment::own_use;
 use crate::connection::{self, Session};
 use crate::explain;
-use crate::gate;
 use crate::guest::lock::Guard;
 use crate::guest::sys;
+use crate::hold;
 use crate::job_word;
 use crate::lazy;
 use crate::managed;
@@ -50,14 +50,20 @@ pub fn ensure(state: &'static State, is_nvml: bool) {
     ensure_held(state, is_nvml);
     drop(setup);
     if is_nvml {
-        gate::nvml::arrive();
+        hold::nvml::arrive();
     } else {
-        gate::hold::arrive(state);
+        hold::arrive(state);
     }
 }
 
-/// [`ensure`] for a caller that holds `State::setup`.
-pub fn ensure_held(state: &'static State, is_nvml: bool) {
+/// [`ensure`] for the first `cuInit`, which holds `State::setup`: a process that begins while its job is held waits
+/// here; others of its threads wait for it as for the driver.
+pub fn ensure_in_setup(state: &'static State) {
+    ensure_held(state, false);
+    hold::arrive(state);
+}
+
+fn ensure_held(state: &'static State, is_nvml: bool) {
     if state.phase() != Phase::Fresh {
         return;
     }
@@ -435,7 +441,7 @@ pub fn turn_off(state: &State, place: u64) {
         return;
     }
     state.set_phase(Phase::Off);
-    gate::path::fast_path().forget();
+    hold::path::fast_path().forget();
     note::write(
         state,
         note::line()

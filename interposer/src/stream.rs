@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams: how calls name one, whether it is captured, and which device it is on.
+//! Streams: how calls name one, whether it is captured, which device it is on, and the [`work`] that it is given.
+
+pub mod work;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};

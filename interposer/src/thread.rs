@@ -12,11 +12,11 @@ use partage_protocol::message::NOTICE_FOREIGN_NAMESPACE;
 
 use crate::attachment;
 use crate::connection;
-use crate::gate;
 use crate::guest::linker;
 use crate::guest::sys;
 use crate::guest::text;
 use crate::guest::weak;
+use crate::hold;
 use crate::job_word;
 use crate::park;
 use crate::reach;
@@ -48,6 +48,11 @@ unsafe impl Room for HasThread {
 
 fn has_thread(state: &State) -> &AtomicBool {
     &state.room::<HasThread>().0
+}
+
+/// A thread that must wait at the hold finds our own thread running then, or starts it.
+pub fn be_reachable() {
+    hold::process::set_starter(start);
 }
 
 /// Starts the thread, once per process, if this process has or expects a broker.
@@ -85,13 +90,13 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     let mut loaded = 0;
     loop {
         park::park_if_asked(state);
-        let is_held = gate::outsiders::is_held(state);
+        let is_held = hold::outsiders::is_held(state);
         keep_alive(state, if is_held { HELD_LOOK_NS } else { WORLD_LOOK_NS });
-        gate::outsiders::note(state);
+        hold::outsiders::note(state);
         session::cover_earlier_use(state);
         look_for_foreign_drivers(state, &mut loaded);
         if let Some(file) = attachment::of(state).client_file() {
-            gate::count_out_the_dead(file);
+            hold::waiting::count_out_the_dead(file);
         }
     }
 }

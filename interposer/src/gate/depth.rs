@@ -15,14 +15,14 @@ use partage_gpu_time::depth::is_beyond;
 use partage_protocol::gate::{MEASURED, UNBOUNDED};
 use partage_protocol::page::{ClientFile, GrantLine};
 
-use super::hold::Hold;
-use super::waiting::Waiting;
-use super::work::Work;
 use crate::guest::sys;
+use crate::hold::Hold;
+use crate::hold::waiting::Waiting;
 use crate::marks::{self, Name, Outstanding};
 use crate::real::Library;
 use crate::state::{Phase, State};
 use crate::stream::is_captured;
+use crate::stream::work::Work;
 
 /// Between two looks at what has retired, in nanoseconds.
 const NAP_NS: u64 = 30_000;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The path of a launch while the gate is open: a few nanoseconds.
 //!
-//! What is loaded: the thread's words (one line of its own memory), the [`FastPath`](super::path::FastPath) (one line),
-//! the broker's gate and flags (one line). What is stored: the thread's slot and its frame, before the driver's call
-//! and after. There is one answer to everything that is amiss, the hook's longer body, so the short one has nothing
-//! to carry over the call but where its two stores went. Everything else is [`slow_path`](super::slow_path)'s.
+//! What is loaded: the thread's words (one line of its own memory), the [`FastPath`](crate::hold::path::FastPath) (one
+//! line), the broker's gate and flags (one line). What is stored: the thread's slot and its frame, before the driver's
+//! call and after. There is one answer to everything that is amiss, the hook's longer body, so the short one has
+//! nothing to carry over the call but where its two stores went. Everything else is
+//! [`slow_path`](super::slow_path)'s.
 
 use core::sync::atomic::Ordering;
 
@@ -13,14 +14,13 @@ use partage_abi::types::CuResult;
 use partage_protocol::gate::ThreadSlot;
 use partage_protocol::gate::{self, GATES_COPIES, MEASURED};
 
-use super::hold::{self, Held};
 use super::passage::{INSIDE, NESTED, Passage};
-use super::path::fast_path;
 use super::slow_path;
-use super::thread_tag;
-use super::work::{CheckFirst, Work};
 use crate::guard;
+use crate::hold::path::fast_path;
+use crate::hold::{self, Held, thread_tag};
 use crate::real::Library;
+use crate::stream::work::{CheckFirst, Work};
 
 /// Is a symbol one whose default stream is the thread's own?
 pub const fn is_per_thread(symbol: &str) -> bool {

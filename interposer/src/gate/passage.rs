@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 /// The part of a passage's rest that says in which crowds it counts.
 pub const CROWDS: u32 = 0xffff;
 
-/// The call is inside ([`hold`](super::hold)), and says so otherwise than by `word`.
+/// The call is inside ([`hold`](crate::hold)), and says so otherwise than by `word`.
 pub const INSIDE: u32 = 1 << 29;
 /// The call comes from inside another hook.
 pub const NESTED: u32 = 1 << 31;

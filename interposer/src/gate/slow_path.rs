@@ -15,21 +15,20 @@ use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 
 use super::depth;
-use super::hold::{self, Hold};
-use super::own_slot;
 use super::passage::{CROWDS, Passage};
-use super::process::{self, Gates};
-use super::thread_tag::ThreadTag;
-use super::waiting::{Waiting, count_out};
-use super::work::{Kind, Work};
 use crate::attachment;
 use crate::devices;
 use crate::guest::errno;
 use crate::guest::sys;
+use crate::hold::process::{self, Gates};
+use crate::hold::thread_tag::ThreadTag;
+use crate::hold::waiting::{Waiting, count_out};
+use crate::hold::{self, Hold, own_slot};
 use crate::marks::{self, Marked};
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};
+use crate::stream::work::{Kind, Work};
 use crate::stream::{self, StreamName, is_captured};
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.

@@ -7,8 +7,8 @@ use core::sync::atomic::{Ordering, fence};
 
 use partage_protocol::page::ClientFile;
 
-use super::hold::{Held, Hold};
 use super::outsiders;
+use super::{Held, Hold};
 use crate::guard;
 use crate::guest::errno;
 use crate::guest::sys;

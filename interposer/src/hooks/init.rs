@@ -9,7 +9,6 @@ use partage_abi::types::CuResult;
 
 use crate::attachment;
 use crate::devices::{self, Shown};
-use crate::gate;
 use crate::guest::errno;
 use crate::lazy;
 use crate::names;
@@ -19,9 +18,9 @@ use crate::session;
 use crate::state;
 use crate::thread;
 
-/// A thread that must wait at the hold finds our own thread running then, or starts it.
+/// What every hook that may be a process's first does before a thread of it can wait.
 pub(super) fn be_reachable() {
-    gate::set_starter(thread::start);
+    thread::be_reachable();
 }
 
 // Functions bear the driver's own names, and its documentation is theirs.
@@ -43,10 +42,8 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     // Two threads that initialise at once: the second waits, as it would for the driver itself.
     let setup = state.setup.hold_after_work();
     errno::preserving(|| {
-        session::ensure_held(state, false);
         be_reachable();
-        // A process that begins while its job is held waits here; others of its threads wait for it as for the driver.
-        gate::hold::arrive(state);
+        session::ensure_in_setup(state);
     });
     if attachment::of(state).ordinals.is_masked.load(Ordering::Acquire) {
         drop(setup);

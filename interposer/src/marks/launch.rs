@@ -11,10 +11,10 @@ use super::book::{self, Book, REFUSED};
 use super::lane::Side;
 use super::name::Name;
 use super::timers::{self, Around, TIMERS};
-use crate::gate::work::Work;
 use crate::guest::sys;
 use crate::real::Library;
 use crate::state::State;
+use crate::stream::work::Work;
 use crate::stream::{is_captured, relaxed};
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.

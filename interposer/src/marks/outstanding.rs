@@ -10,8 +10,8 @@ use partage_protocol::page::GrantLine;
 
 use super::book::{self, REFUSED};
 use super::timers;
-use crate::gate::work::Kind;
 use crate::real::Library;
+use crate::stream::work::Kind;
 
 /// What is on a device and has not retired.
 #[derive(Clone, Copy, Default)]

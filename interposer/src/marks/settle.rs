@@ -12,12 +12,12 @@ use super::name::Name;
 use super::timers;
 use crate::attachment;
 use crate::devices;
-use crate::gate::work::graph_name;
 use crate::guard;
 use crate::guest::errno;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::stream;
+use crate::stream::work::graph_name;
 use crate::stream::{StreamName, device_of, is_captured};
 
 /// An executable graph does something else from now on, or is gone.
