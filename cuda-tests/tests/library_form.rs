@@ -25,7 +25,7 @@ const MOST_RELOCATIONS: usize = 150;
 /// jumps to its body (`interposer/src/entry/stub.rs`): after a jump out of a call the next one is charged.
 /// Half a KB is for the limit of each process, which the program sees as its card (`docs/memory.md`).
 /// 20 KB are for the hold that every call passes (`docs/decisions/0013-the-hold.md`), 1 KB for a job that moves: its
-/// devices are learnt anew (`interposer/src/devices/moved.rs`). 3 KB are for letting go of a broker's pages and taking
+/// devices are learnt anew (`interposer/src/attachment/moved.rs`). 3 KB are for letting go of a broker's pages and taking
 /// others in again (`docs/decisions/0017-snapshots.md`). 3 KB are for waiting for a host's broker with memory closed,
 /// and for the GPUs that a process can open (`docs/containers.md`).
 /// 22 KB are for what is opened with RTLD_DEEPBIND, its search paths included (`docs/decisions/0004-dlsym.md`), NVML in
