@@ -7,10 +7,12 @@
 //! argument; where programs call them all the time (the word `launch`), each set has two of its own, for an open gate
 //! and for everything else, and the hook jumps to one. The bodies of `answer`, `track` and `resolve` rows are functions
 //! of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise
-//! resolve to the export itself and call itself for ever.
+//! resolve to the export itself and call itself for ever. What these rows, and those that settle, do around their body
+//! is the same for all: a row is a number there, and its arguments are [words](by_words).
 
 #[macro_use]
 mod stub;
+mod by_words;
 
 use crate::real::{DRIVER, SECOND_DRIVER};
 
@@ -32,9 +34,29 @@ macro_rules! row {
             unsafe { body($($arg),*) }
         }
     };
-    ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
+    ([$($attribute:tt)*] $real:ident gate $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
         stub! { [$($attribute)*] $real $symbol($($arg: $type),*) }
     };
+    ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
+        by_words! {
+            $symbol($($arg),*)
+            { numbered! { [$($attribute)*] $real $symbol($($arg: $type),*) } }
+            { stub! { [$($attribute)*] $real $symbol($($arg: $type),*) } }
+        }
+    };
+}
+
+/// Expands to the first part where a row's arguments are words, few enough for the registers of each processor with one
+/// to spare, and else to the second.
+macro_rules! by_words {
+    (cuIpcOpenEventHandle $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
+    (cuIpcOpenMemHandle $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
+    (cuIpcOpenMemHandle_v2 $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
+    (
+        $symbol:ident($($a:ident $(, $b:ident $(, $c:ident $(, $d:ident $(, $e:ident)?)?)?)?)?)
+        { $($words:tt)* } $own:tt
+    ) => { $($words)* };
+    ($symbol:ident $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
 }
 
 /// The treatments whose bodies stand in `hooks`; any other word without a rule in `row` is a compile error.
@@ -124,20 +146,15 @@ macro_rules! shared_body {
             gated!(real, $work, |look| look, $symbol($($arg),*))
         }
     };
-    (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[inline(never)]
-        pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            let held = hold::begin(guard::here());
-            if held.is_outermost() {
-                marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
-            }
-            let result = crate::real::call!(real, $symbol($($arg),*));
-            hold::end(held);
-            result
-        }
-    };
     (pass $($row:tt)*) => {};
     ($word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
+        by_words! { $symbol($($arg),*) {} { own_body! { $symbol($($arg: $type),*) } } }
+    };
+}
+
+/// The body of a row whose arguments are no words, or too many.
+macro_rules! own_body {
+    ($symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             let held = hold::begin(guard::here());
@@ -162,10 +179,16 @@ macro_rules! outermost_bodies {
 macro_rules! outermost_body {
     (pass $($row:tt)*) => {};
     (gate $($row:tt)*) => {};
-    (settle $($row:tt)*) => {};
+    (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
+            crate::real::call!(real, $symbol($($arg),*))
+        }
+    };
     (charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)) => {
         #[inline(never)]
-        pub fn $symbol($first: $type $(, $arg: $types)*, real: &'static Library) -> CuResult {
+        pub extern "C" fn $symbol($first: $type $(, $arg: $types)*, real: &'static Library) -> CuResult {
             let start = hooks::begin_charge(real, $first, u64::from(Wide::wide($bytes)));
             if let Some(denied) = start.denial() {
                 return denied;
@@ -176,15 +199,38 @@ macro_rules! outermost_body {
     };
     (refund ($pointer:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
-        pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+        pub extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             let refund = hooks::begin_refund(u64::from(Wide::wide($pointer)));
             refund.end(crate::real::call!(real, $symbol($($arg),*)))
         }
     };
     ($body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
-        pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+        pub extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             bodied!($body hooks::$symbol(real, $($arg),*))
+        }
+    };
+}
+
+/// What the table names: the outermost bodies, and nothing for the other rows.
+macro_rules! numbered_bodies {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        $( numbered_body! { $word $symbol($($arg),*) } )*
+    };
+}
+
+macro_rules! numbered_body {
+    (pass $symbol:ident $arguments:tt) => {
+        pub(in crate::entry) use crate::entry::not_ours as $symbol;
+    };
+    (gate $symbol:ident $arguments:tt) => {
+        pub(in crate::entry) use crate::entry::not_ours as $symbol;
+    };
+    ($word:ident $symbol:ident($($arg:ident),*)) => {
+        by_words! {
+            $symbol($($arg),*)
+            { pub use super::outermost::$symbol; }
+            { pub(in crate::entry) use crate::entry::not_ours as $symbol; }
         }
     };
 }
@@ -280,17 +326,22 @@ mod shared {
     use crate::gate::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use crate::guard;
     use crate::hold;
-    use crate::marks;
     use crate::real::Library;
     use partage_abi::types::*;
     partage_abi::driver_table! { shared_bodies }
 
-    mod outermost {
+    pub mod outermost {
         use crate::entry::Wide;
+        use crate::gate;
         use crate::hooks;
+        use crate::marks;
         use crate::real::Library;
         use partage_abi::types::*;
         partage_abi::driver_table! { outermost_bodies }
+    }
+
+    pub mod numbered {
+        partage_abi::driver_table! { numbered_bodies }
     }
 }
 
@@ -371,6 +422,38 @@ macro_rules! nvml_table {
     ($($rows:tt)*) => { table! { "partage_nvml_hooks" exported_nvml $($rows)* } };
 }
 
+/// Where the outermost bodies of the rows are that are called by words, likewise; 0 for every other hooked row.
+macro_rules! outermost_table {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        core::arch::global_asm!(
+            ".pushsection .rodata.partage_outermost,\"a\",%progbits",
+            ".balign 4",
+            ".globl partage_outermost",
+            ".hidden partage_outermost",
+            ".type partage_outermost, %object",
+            "partage_outermost:",
+            $( outermost_distance!($word $symbol($($arg),*)), )*
+            ".size partage_outermost, . - partage_outermost",
+            ".popsection",
+            $( sym shared::numbered::$symbol, )*
+        );
+    };
+}
+
+/// One line of it.
+macro_rules! outermost_distance {
+    (pass $symbol:ident $arguments:tt) => {
+        "/* {} */"
+    };
+    (gate $symbol:ident $arguments:tt) => {
+        ".long 0 /* {} */"
+    };
+    ($word:ident $symbol:ident($($arg:ident),*)) => {
+        by_words! { $symbol($($arg),*) { ".long {} - partage_outermost" } { ".long 0 /* {} */" } }
+    };
+}
+
 partage_abi::driver_table! { exported_table }
+partage_abi::driver_table! { outermost_table }
 partage_abi::driver_table! { second_table }
 partage_abi::nvml_table! { nvml_table }

@@ -57,6 +57,86 @@ macro_rules! stub {
     };
 }
 
+/// The export of a row whose arguments are words: says that a hook begins, adds the row's number, and jumps to the body
+/// of all rows with so many.
+macro_rules! numbered {
+    ($attributes:tt $real:ident $symbol:ident()) => { numbered! { none $attributes $real $symbol() } };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty)) => {
+        numbered! { one $attributes $real $symbol($a: $A) }
+    };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty)) => {
+        numbered! { two $attributes $real $symbol($a: $A, $b: $B) }
+    };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty)) => {
+        numbered! { three $attributes $real $symbol($a: $A, $b: $B, $c: $C) }
+    };
+    (
+        $attributes:tt $real:ident
+        $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty)
+    ) => {
+        numbered! { four $attributes $real $symbol($a: $A, $b: $B, $c: $C, $d: $D) }
+    };
+    (
+        $attributes:tt $real:ident
+        $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty, $e:ident: $E:ty)
+    ) => {
+        numbered! { five $attributes $real $symbol($a: $A, $b: $B, $c: $C, $d: $D, $e: $E) }
+    };
+    ($body:ident $attributes:tt $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        jump! {
+            $attributes $symbol($($arg: $type),*) -> CuResult,
+            number_behind!(), crate::entry::by_words::$body,
+            row = const crate::names::driver_place(partage_abi::Symbol::$symbol) | crate::entry::by_words::$real,
+            taken = const { 0 $(+ (size_of::<$type>() <= 8) as usize)* }
+        }
+        const _: () = { $( assert!(size_of::<$type>() <= 8); )* };
+    };
+}
+
+/// Puts the row's number into the register behind those of the arguments.
+#[cfg(target_arch = "x86_64")]
+macro_rules! number_behind {
+    () => {
+        concat!(
+            ".if {taken} == 0\n",
+            "mov edi, {row}\n",
+            ".elseif {taken} == 1\n",
+            "mov esi, {row}\n",
+            ".elseif {taken} == 2\n",
+            "mov edx, {row}\n",
+            ".elseif {taken} == 3\n",
+            "mov ecx, {row}\n",
+            ".elseif {taken} == 4\n",
+            "mov r8d, {row}\n",
+            ".else\n",
+            "mov r9d, {row}\n",
+            ".endif",
+        )
+    };
+}
+
+/// Puts the row's number into the register behind those of the arguments.
+#[cfg(target_arch = "aarch64")]
+macro_rules! number_behind {
+    () => {
+        concat!(
+            ".if {taken} == 0\n",
+            "mov w0, {row}\n",
+            ".elseif {taken} == 1\n",
+            "mov w1, {row}\n",
+            ".elseif {taken} == 2\n",
+            "mov w2, {row}\n",
+            ".elseif {taken} == 3\n",
+            "mov w3, {row}\n",
+            ".elseif {taken} == 4\n",
+            "mov w4, {row}\n",
+            ".else\n",
+            "mov w5, {row}\n",
+            ".endif",
+        )
+    };
+}
+
 /// A function that says that a hook begins and jumps to its body, with the arguments where they are.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {

@@ -58,6 +58,7 @@ impl<T: Sync> Wiped<T> {
     }
 
     #[cold]
+    #[inline(never)] // asked for everywhere
     fn create(&'static self) -> Option<&'static T> {
         let length = size_of::<Part<T>>().next_multiple_of(4096);
         let memory = sys::map_private(length)?;
@@ -87,6 +88,7 @@ impl<T: Sync> Wiped<T> {
     }
 
     #[cold]
+    #[inline(never)] // as `create`
     fn check_process(&'static self, part: &'static Part<T>) -> &'static T {
         let pid = sys::pid();
         if part.pid.load(Ordering::Relaxed) != pid {

@@ -31,10 +31,16 @@ pub fn graph_changed(exec: CuGraphExec) {
 /// in the outermost hook only.
 #[inline]
 pub fn settle(real: &Library, handle: CuStream, is_per_thread: bool) {
-    if book::marking().is_some()
-        && let Some(state) = state::get()
-    {
-        errno::preserving(|| settle_stream(state, real, StreamName { handle, is_per_thread }));
+    if book::marking().is_some() {
+        settle_handle(real, StreamName { handle, is_per_thread });
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn settle_handle(real: &Library, stream: StreamName) {
+    if let Some(state) = state::get() {
+        errno::preserving(|| settle_stream(state, real, stream));
     }
 }
 
