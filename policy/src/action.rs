@@ -4,13 +4,16 @@
 //! Actions are carried out in order. Grants are no actions: the policy changes the words themselves, through the
 //! machine that [`Policy::step`](crate::Policy::step) is given, because an answer depends on what a racing client did.
 
-use partage_protocol::admin::{EventNumbers, Reply};
+use std::fmt::Display;
+
 use partage_protocol::page::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Process, Ticket};
 use crate::device::UnmanagedLoad;
+use crate::heard::Heard;
 use crate::job::{EndedJob, JobRecord};
+use crate::notice::Numbers;
 use crate::time::UserUsage;
 
 /// A signal for all processes of a job.
@@ -25,12 +28,12 @@ pub enum Signal {
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send a document to the command line. It is the ticket's last unless it is `Reply::Waiting`.
+    /// Send a document to the command line.
     Reply {
         /// Where.
         ticket: Ticket,
         /// What.
-        reply: Box<Reply>,
+        heard: Heard,
     },
     /// There is room for a job that is away: begin its passage back now, which claims the room. What it comes to is
     /// said by [`Event::Returned`](crate::Event::Returned).
@@ -187,6 +190,13 @@ pub enum Action {
         /// A sentence with the numbers.
         text: String,
         /// The numbers by themselves.
-        numbers: Box<EventNumbers>,
+        numbers: Box<Numbers>,
     },
+}
+
+impl Action {
+    pub(crate) fn tell(job: JobId, what: impl Display) -> Self {
+        let text = what.to_string();
+        Self::Tell { job, text }
+    }
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The decisions: each file of this folder makes one, and writes it into the books. No other code can write them.
 
-use partage_protocol::admin::{EventNumbers, Reply};
+use std::fmt::Display;
+
 use partage_protocol::units::JobId;
 
 use crate::action::Action;
 use crate::books::Books;
 use crate::caller::Ticket;
 use crate::config::Config;
+use crate::heard::{Heard, Word};
+use crate::notice::{Figures, Numbers};
+use crate::refusal::Refusal;
 
 mod admission;
 mod admitted;
@@ -43,7 +47,6 @@ mod unmanaged;
 pub use adoption::ADOPTION_NS;
 pub use attaching::MAX_CLIENTS_PER_JOB;
 pub use measuring::MEASURE_NS;
-pub use returning::stands;
 
 /// Every decision about jobs, devices and clients. What it knows is read through [`Books`], to which it derefs.
 #[derive(Clone, Debug)]
@@ -100,15 +103,18 @@ impl Policy {
         self.out.push(action);
     }
 
-    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply) {
-        self.act(Action::Reply {
-            ticket,
-            reply: Box::new(reply),
-        });
+    pub(crate) fn tell(&mut self, ticket: Ticket, word: Word) {
+        let heard = Heard(word);
+        self.act(Action::Reply { ticket, heard });
     }
 
-    pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, text: String) {
-        self.publish_numbers(kind, (job, pid), text, EventNumbers::default());
+    /// A command's request is refused.
+    pub(crate) fn refuse(&mut self, ticket: Ticket, why: impl Into<Refusal>) {
+        self.tell(ticket, Word::Refused(why.into()));
+    }
+
+    pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, what: impl Display) {
+        self.publish_numbers(kind, (job, pid), what, Figures::None);
     }
 
     /// The same with the numbers of the sentence.
@@ -116,17 +122,18 @@ impl Policy {
         &mut self,
         kind: &'static str,
         (job, pid): (Option<JobId>, Option<u32>),
-        text: String,
-        numbers: EventNumbers,
+        what: impl Display,
+        figures: Figures,
     ) {
-        let uid = job.and_then(|job| self.owner(job));
+        let known = job.and_then(|job| self.books.jobs.get(&job)).map(|job| &job.record);
+        let record = known.filter(|_| figures.are_of_the_job()).cloned();
         self.act(Action::Publish {
             kind,
             job,
-            uid,
+            uid: known.map(|record| record.uid),
             pid,
-            text,
-            numbers: Box::new(numbers),
+            text: what.to_string(),
+            numbers: Box::new(Numbers { record, figures }),
         });
     }
 }

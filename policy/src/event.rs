@@ -9,8 +9,8 @@ mod ceilings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partage_protocol::admin::{RunRequest, TermsChange};
 use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::request::{RunRequest, TermsChange};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Caller, Process, Ticket};

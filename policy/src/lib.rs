@@ -32,8 +32,11 @@ mod drain_mark;
 mod emptying;
 mod event;
 mod gpu_name;
+mod heard;
+mod holding;
 mod job;
 mod machine;
+mod notice;
 mod numbers;
 mod origin;
 mod question;
@@ -54,7 +57,7 @@ pub use books::{Access, Books, Exchange, GIVEN_UP_NS, PATIENCE_NS, Shortage, TIM
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
 pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
-pub use decisions::{ADOPTION_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, stands};
+pub use decisions::{ADOPTION_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy};
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use drain_mark::DrainMark;
 pub use emptying::{Emptying, Next, Stay};
@@ -63,13 +66,16 @@ pub use event::{
     Return, Run, TargetQuery,
 };
 pub use gpu_name::GpuName;
+pub use heard::Heard;
 pub use job::{
     Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, OwnLimit, Placement, REMEMBER_COUNT,
     REMEMBER_NS, Reason, STRICT_NS, Unfreed,
 };
 pub use machine::{Machine, Reading};
+pub use notice::Numbers;
 pub use numbers::{NumberChange, changed_numbers};
 pub use origin::Origin;
+pub use refusal::Refusal;
 pub use registration::{Ceiling, Cgroup, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
@@ -83,3 +89,4 @@ pub use rules::{
 };
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};
+pub use views::stands;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks a request of `partage run`: amounts with units, devices, names.
 
-use partage_protocol::admin::{ErrorView, RunRequest};
 use partage_protocol::aliases::{Asked as Aliases, asked};
 use partage_protocol::labels;
 use partage_protocol::message::MAX_DEVICES;
+use partage_protocol::request::RunRequest;
 use partage_protocol::size::{Amount, SizeError, format_duration, format_request, parse_amount, parse_request};
 use partage_protocol::terms::{TermError, parse_cap, parse_class, parse_promise, parse_weight};
 use partage_protocol::time_aliases::{self, TimeVariable};
@@ -12,7 +12,7 @@ use partage_protocol::time_aliases::{self, TimeVariable};
 use crate::config::Config;
 use crate::gpu_name::GpuName;
 use crate::origin::Origin;
-use crate::refusal::{invalid, not_allowed, unusable_alias};
+use crate::refusal::{Amiss, Refusal, unreadable};
 use crate::registration::{Ceiling, Lowered};
 use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said, TotalId};
 use crate::terms::Terms;
@@ -83,11 +83,11 @@ impl RunSpec {
     ///
     /// # Errors
     /// What is wrong with it, code `Invalid`; or what the rules do not allow, code `NotAllowed`.
-    pub fn from_request(request: &RunRequest, facts: Facts, config: &Config) -> Result<Self, ErrorView> {
+    pub fn from_request(request: &RunRequest, facts: Facts, config: &Config) -> Result<Self, Refusal> {
         type Parse = fn(&str) -> Result<Amount, SizeError>;
         let amount = |flag: &str, text: &Option<String>, parse: Parse| {
             let parsed = text.as_deref().map(parse).transpose();
-            parsed.map_err(|why| invalid(format!("{flag}: {why}"), None))
+            parsed.map_err(unreadable(format!("{flag}: ")))
         };
         check_length(request)?;
         let mem = amount("--mem", &request.mem, parse_amount)?;
@@ -98,24 +98,22 @@ impl RunSpec {
         let process_mem = amount("--process-mem", &request.process_mem, parse_amount)?;
         let process_mem = process_mem.map(|mem| Written(request).said("--process-mem", &mem.to_string(), Some(mem)));
         let aliases = if mem.is_none() && mem_request.is_none() {
-            asked(&request.aliases, |family| config.is_on(family)).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
+            asked(&request.aliases, |family| config.is_on(family)).map_err(|why| Amiss::Alias(why, "--mem SIZE"))?
         } else {
             None
         };
         if let Some(name) = &request.name {
             check_name("--name: ", name)?;
         }
-        labels::check(&request.labels).map_err(|why| invalid(format!("--label: {why}"), None))?;
+        labels::check(&request.labels).map_err(unreadable("--label: "))?;
         let gpu_text = request.gpu.as_deref().unwrap_or("auto");
         let gpu = GpuChoice::parse(gpu_text)?;
         let asked_terms = AskedTerms::from_request(request, |variable| config.is_time_on(variable))?;
         let preset = request.class.clone();
-        let judge = Judge::new(&config.rules, config.max_class, &facts, preset.as_deref()).map_err(not_allowed)?;
+        let judge = Judge::new(&config.rules, config.max_class, &facts, preset.as_deref())?;
         if gpu != GpuChoice::All {
             // How many `all` are is known where it is placed.
-            judge
-                .gpus(gpu.count(0), &format!("--gpu {gpu_text}"))
-                .map_err(not_allowed)?;
+            judge.gpus(gpu.count(0), &format!("--gpu {gpu_text}"))?;
         }
         Ok(Self {
             mem: mem.map(|said| said.map(Some)),
@@ -123,7 +121,7 @@ impl RunSpec {
             process_mem,
             aliases,
             preset,
-            terms: judge.terms(&asked_terms).map_err(not_allowed)?,
+            terms: judge.terms(&asked_terms)?,
             asked_terms,
             totals: config.rules.totals_of(&facts),
             facts,
@@ -146,26 +144,18 @@ impl RunSpec {
     ///
     /// # Errors
     /// What is wrong with what is written, code `Invalid`.
-    pub(crate) fn lowered(mut self, lowered: &Lowered, config: &Config) -> Result<Self, ErrorView> {
-        let of = |key: &str| format!("annotation partage.dev/{key}: ");
+    pub(crate) fn lowered(mut self, lowered: &Lowered, config: &Config) -> Result<Self, Refusal> {
         if let Some(text) = &lowered.most_mem {
-            parse_amount(text).map_err(|why| invalid(of("mem") + &why.to_string(), None))?;
+            parse_amount(text).map_err(unreadable("annotation partage.dev/mem: "))?;
         }
         if let Some(text) = &lowered.most_compute {
-            parse_cap(text).map_err(|why| invalid(of("compute") + &why.to_string(), None))?;
+            parse_cap(text).map_err(unreadable("annotation partage.dev/compute: "))?;
         }
         if let Some(name) = &lowered.most_class
             && !config.rules.presets.contains_key(name)
         {
-            let known: Vec<&str> = config.rules.presets.keys().map(String::as_str).collect();
-            let hint = match known.as_slice() {
-                [] => "none is configured: leave the annotation out".to_owned(),
-                known => format!("choose one of: {}", known.join(", ")),
-            };
-            return Err(invalid(
-                format!("{}no class is called {name:?}", of("class")),
-                Some(hint),
-            ));
+            let known = config.rules.presets.keys().cloned().collect();
+            return Err(Amiss::Class(name.clone(), known).into());
         }
         for said in [&mut self.mem, &mut self.process_mem].into_iter().flatten() {
             said.settle();
@@ -180,7 +170,7 @@ impl RunSpec {
     ///
     /// # Errors
     /// As [`Self::rejudged`].
-    pub(crate) fn under(&self, ceiling: Option<Ceiling>, config: &Config) -> Result<Self, ErrorView> {
+    pub(crate) fn under(&self, ceiling: Option<Ceiling>, config: &Config) -> Result<Self, Refusal> {
         let Some(ceiling) = ceiling else {
             return Ok(self.clone());
         };
@@ -192,14 +182,13 @@ impl RunSpec {
     ///
     /// # Errors
     /// What the rules do not allow.
-    pub(crate) fn rejudged(&self, config: &Config) -> Result<Self, ErrorView> {
+    pub(crate) fn rejudged(&self, config: &Config) -> Result<Self, Refusal> {
         let preset = self.preset.as_deref();
-        let judge = Judge::new(&config.rules, config.max_class, &self.facts, preset).map_err(not_allowed)?;
+        let judge = Judge::new(&config.rules, config.max_class, &self.facts, preset)?;
         let count = self.gpu.count(0);
-        let within = judge.gpus(count, &format!("a request of {count} GPUs"));
-        within.map_err(not_allowed)?;
+        judge.gpus(count, &format!("a request of {count} GPUs"))?;
         Ok(Self {
-            terms: judge.terms(&self.asked_terms).map_err(not_allowed)?,
+            terms: judge.terms(&self.asked_terms)?,
             judge,
             totals: config.rules.totals_of(&self.facts),
             ..self.clone()
@@ -238,8 +227,8 @@ impl RunSpec {
     ///
     /// # Errors
     /// What the rules do not allow.
-    pub(crate) fn set_terms(&mut self, asked: AskedTerms) -> Result<(), ErrorView> {
-        self.terms = self.judge.terms(&asked).map_err(not_allowed)?;
+    pub(crate) fn set_terms(&mut self, asked: AskedTerms) -> Result<(), Refusal> {
+        self.terms = self.judge.terms(&asked)?;
         self.asked_terms = asked;
         Ok(())
     }
@@ -249,18 +238,13 @@ impl RunSpec {
     ///
     /// # Errors
     /// `Invalid` when the promise exceeds the limit, `NotAllowed` when a rule allows less.
-    pub(crate) fn amounts(
-        &self,
-        size: CardSize,
-        uuid: &str,
-        slots: std::ops::Range<u32>,
-    ) -> Result<Amounts, ErrorView> {
+    pub(crate) fn amounts(&self, size: CardSize, uuid: &str, slots: std::ops::Range<u32>) -> Result<Amounts, Refusal> {
         let usable = size.usable;
         let process = self.process_mem.clone();
         let process = process.map(|said| said.map(|amount| amount.map(|mem| mem.on(usable))));
         let judged = |mut asked: AskedMemory| {
             asked.process.clone_from(&process);
-            let memory = self.judge.memory(&asked, size).map_err(not_allowed)?;
+            let memory = self.judge.memory(&asked, size)?;
             let origin = Origin {
                 limit: memory.limit_words,
                 request: memory.request_words,
@@ -318,19 +302,14 @@ pub(crate) fn by_alias(aliases: &Aliases, slot: Option<u32>, uuid: &str) -> Aske
 }
 
 /// Amounts are kept and shown as they were written, and zeros before a number have no end.
-fn check_length(request: &RunRequest) -> Result<(), ErrorView> {
+fn check_length(request: &RunRequest) -> Result<(), Refusal> {
     const LONGEST: usize = 256;
     let options = [&request.mem, &request.mem_request, &request.process_mem]
         .into_iter()
         .flatten();
-    match options
-        .chain(request.aliases.iter().map(|(_, value)| value))
-        .find(|text| text.len() > LONGEST)
-    {
-        Some(text) => Err(invalid(
-            format!("an amount of {} characters is too long: at most {LONGEST}", text.len()),
-            None,
-        )),
+    let mut options = options.chain(request.aliases.iter().map(|(_, value)| value));
+    match options.find(|text| text.len() > LONGEST) {
+        Some(text) => Err(Amiss::TooLong(text.len(), LONGEST).into()),
         None => Ok(()),
     }
 }
@@ -359,8 +338,7 @@ impl GpuChoice {
     ///
     /// # Errors
     /// `Invalid` with what is accepted.
-    pub fn parse(text: &str) -> Result<Self, ErrorView> {
-        let hint = || Some("--gpu takes auto, auto:N, all, an index, a UUID, or a list such as 0,1".to_owned());
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
         if text == "auto" {
             return Ok(Self::Auto(1));
         }
@@ -370,27 +348,18 @@ impl GpuChoice {
         if let Some(count) = text.strip_prefix("auto:") {
             return match count.parse::<usize>() {
                 Ok(count @ 1..=MAX_DEVICES) => Ok(Self::Auto(count)),
-                _ => Err(invalid(
-                    format!("--gpu {text:?}: the number of devices must be 1 to {MAX_DEVICES}"),
-                    hint(),
-                )),
+                _ => Err(Amiss::GpuCount(text.to_owned()).into()),
             };
         }
         let mut names = Vec::new();
         for part in text.split(',') {
             let Some(name) = GpuName::parse(part) else {
-                return Err(invalid(
-                    format!("--gpu {text:?}: {part:?} is neither an index nor a UUID"),
-                    hint(),
-                ));
+                return Err(Amiss::GpuPart(text.to_owned(), part.to_owned()).into());
             };
             names.push(name);
         }
         if names.len() > MAX_DEVICES {
-            return Err(invalid(
-                format!("--gpu names {} devices: at most {MAX_DEVICES}", names.len()),
-                hint(),
-            ));
+            return Err(Amiss::GpuMany(names.len()).into());
         }
         Ok(Self::Named(names))
     }
@@ -401,20 +370,14 @@ impl GpuChoice {
 ///
 /// # Errors
 /// `Invalid` with the rule.
-pub fn check_name(option: &str, name: &str) -> Result<(), ErrorView> {
+pub fn check_name(option: &str, name: &str) -> Result<(), Refusal> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic());
     if !starts_well || !name.chars().all(is_plain) || name.len() > 64 {
-        return Err(invalid(
-            format!("{option}bad name {name:?}"),
-            Some("use a letter, then up to 63 letters, digits, '.', '_' or '-'".into()),
-        ));
+        return Err(Amiss::Name(option.to_owned(), name.to_owned()).into());
     }
     if job_number(name).is_some() {
-        return Err(invalid(
-            format!("{option}{name:?} reads like a job id"),
-            Some("choose another name".into()),
-        ));
+        return Err(Amiss::NameIsId(option.to_owned(), name.to_owned()).into());
     }
     Ok(())
 }
@@ -435,7 +398,7 @@ impl AskedTerms {
     ///
     /// # Errors
     /// `Invalid`, naming what is wrong.
-    pub fn from_request(request: &RunRequest, is_on: impl Fn(TimeVariable) -> bool) -> Result<Self, ErrorView> {
+    pub fn from_request(request: &RunRequest, is_on: impl Fn(TimeVariable) -> bool) -> Result<Self, Refusal> {
         let from = Written(request);
         let mut terms = Self {
             promise: from.read("--compute", &request.compute, parse_promise)?,
@@ -446,7 +409,7 @@ impl AskedTerms {
         };
         if let Some(limit_ns) = request.time_limit_ns {
             if limit_ns == 0 {
-                return Err(invalid("--time-limit 0s is no time to run in".into(), None));
+                return Err(Amiss::NoTime.into());
             }
             terms.set_time_limit(from.said("--time-limit", &format_duration(limit_ns), Some(limit_ns)));
         }
@@ -462,7 +425,7 @@ impl AskedTerms {
             } else {
                 "--compute-max PCT"
             };
-            unusable_alias(&why, instead)
+            Amiss::Alias(why, instead)
         })?;
         terms.take_aliases(aliases);
         Ok(terms)
@@ -487,14 +450,9 @@ impl Written<'_> {
         flag: &str,
         text: &Option<String>,
         parse: fn(&str) -> Result<T, TermError>,
-    ) -> Result<Option<Said<T>>, ErrorView> {
+    ) -> Result<Option<Said<T>>, Refusal> {
         let Some(text) = text else { return Ok(None) };
-        let value = parse(text).map_err(|why| wrong(flag, &why))?;
+        let value = parse(text).map_err(unreadable(format!("{flag}: ")))?;
         Ok(Some(self.said(flag, text, value)))
     }
-}
-
-/// `--compute 30%: …`.
-fn wrong(name: &str, why: &TermError) -> ErrorView {
-    invalid(format!("{name}: {why}"), None)
 }

@@ -9,9 +9,8 @@
 //! allowed more; a promise is at most its job's cap; on a managed host only an administrator gives a class above
 //! `max_class`.
 
-use partage_protocol::admin::TermsView;
 use partage_protocol::size::format_duration;
-use partage_protocol::terms::{Class, DEFAULT_WEIGHT, WHOLE_PPM, format_part, ratio};
+use partage_protocol::terms::{Class, DEFAULT_WEIGHT, WHOLE_PPM, format_part};
 use serde::{Deserialize, Serialize};
 
 /// What a job may have of the time of each of its devices; part of its record.
@@ -115,24 +114,6 @@ impl Terms {
             user,
             cap_ppm: self.cap_ppm,
             is_gang,
-        }
-    }
-
-    /// As users see them. `started_unix_ns` is none while the job waits.
-    pub(crate) fn view(&self, started_unix_ns: Option<u64>, sees: bool) -> TermsView {
-        let from = |text: &String| if sees { text.clone() } else { String::new() };
-        let ends_ns = |limit_ns| Some(started_unix_ns?.saturating_add(limit_ns));
-        TermsView {
-            promise: ratio(self.promise_ppm),
-            cap: self.cap_ppm.map(ratio),
-            weight: self.weight,
-            priority: self.class.word().to_owned(),
-            time_limit_ns: self.time_limit_ns,
-            ends_ns: self.time_limit_ns.and_then(ends_ns),
-            promise_from: from(&self.origin.promise),
-            cap_from: from(&self.origin.cap),
-            weight_from: from(&self.origin.weight),
-            priority_from: from(&self.origin.class),
         }
     }
 }

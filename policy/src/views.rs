@@ -3,14 +3,15 @@
 
 mod admitted;
 mod events;
-pub(crate) mod foreseen;
 mod moving;
 mod ps;
 mod queue;
-pub(crate) mod returning;
+mod said;
 mod sentences;
 mod slow;
 mod status;
 mod totals;
 mod why;
 mod words;
+
+pub use said::stands;

@@ -56,7 +56,7 @@ fn its_jobs_go_where_there_is_room_the_emptiest_first() {
         let found = host.policy.place_to_move(job, uuid(1), &host.board);
         found
             .map(|exchange| exchange.target.device)
-            .map_err(|error| error.message)
+            .map_err(|error| error.view().message)
     };
     assert_eq!(place(&host), Ok(uuid(3)));
     with_job(&mut host, "2", 12);
@@ -86,7 +86,7 @@ fn a_job_that_has_every_other_gpu_is_told_so() {
     let (small, _) = host.admitted(1, on("2", "2g"));
     let why = |job, from| {
         let found = host.policy.place_to_move(job, uuid(from), &host.board);
-        found.expect_err("there is none").message
+        found.expect_err("there is none").view().message
     };
     assert_eq!(why(both, 1), format!("{both} has GPU 1 already"));
     assert_eq!(why(small, 3), "no other GPU here is like GPU 2");

@@ -64,6 +64,7 @@ fn an_end_says_code_time_peak_and_denials_at_once() {
                 numbers,
                 ..
             } => {
+                let numbers = numbers.view(&host.policy);
                 let device = &numbers.devices[0];
                 assert_eq!((numbers.exit_code, numbers.ran_ns), (Some(7), Some(13 * SECOND_NS)));
                 assert_eq!((numbers.denied, device.peak_bytes), (Some(1), Some(3 << 29)));

@@ -357,7 +357,7 @@ fn a_job_that_ended_is_advised_for_its_next_run_and_sets_nothing() {
             kind: "denied",
             numbers,
             ..
-        } => Some(numbers.clone()),
+        } => Some(numbers.view(&host.policy)),
         _ => None,
     });
     let denied = denied.expect("published");

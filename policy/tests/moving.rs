@@ -36,7 +36,7 @@ fn a_target_is_named_by_index_or_uuid_and_is_another_of_the_same_kind() {
     let name = uuid(2).to_string();
     assert_eq!(host.policy.exchange(job, Some("0"), &name), Ok(to(2)));
     let said = |from: Option<&str>, to: &str| {
-        let error = host.policy.exchange(job, from, to).expect_err("refused");
+        let error = host.policy.exchange(job, from, to).expect_err("refused").view();
         (error.code, error.message)
     };
     assert_eq!(
@@ -68,7 +68,7 @@ fn of_a_job_with_several_devices_the_one_that_it_leaves_is_named() {
         ..mem("2g")
     };
     let (job, _) = host.admitted(1, request);
-    let error = host.policy.exchange(job, None, "2").expect_err("which?");
+    let error = host.policy.exchange(job, None, "2").expect_err("which?").view();
     assert_eq!(error.message, format!("{job} has several GPUs: GPU 0, GPU 1"));
     let exchange = host.policy.exchange(job, Some("1"), "2").expect("named");
     assert_eq!(
@@ -93,7 +93,11 @@ fn room_at_the_target_is_asked_for_with_who_holds_it_and_what_lingers_gives_way(
         ..mem("5g")
     };
     let (other, first) = host.admitted(2, request);
-    let error = host.policy.room_to_move(job, to(2), &host.board).expect_err("no room");
+    let error = host
+        .policy
+        .room_to_move(job, to(2), &host.board)
+        .expect_err("no room")
+        .view();
     assert_eq!(
         error.message,
         format!("{job} stays on GPU 0: the job needs 6 GiB on GPU 1, which has 3 GiB left for it")

@@ -196,7 +196,7 @@ fn every_process_limit_can_be_set_and_a_single_one_replaces_it() {
         descends_from: None,
     };
     let look = host.policy.resolve(&query, &caller(1), partage_policy::Access::Look);
-    assert_eq!(look.expect_err("no job").code, ErrorCode::Invalid);
+    assert_eq!(look.expect_err("no job").view().code, ErrorCode::Invalid);
 }
 
 #[test]

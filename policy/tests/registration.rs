@@ -311,7 +311,8 @@ fn from_inside_a_container_its_own_job_is_seen_and_nothing_changed() {
         let why = host
             .policy
             .resolve(&query(&id.to_string()), &tenant, Access::Change)
-            .expect_err("refused");
+            .expect_err("refused")
+            .view();
         assert_eq!(why.code, ErrorCode::NotAllowed);
         assert!(why.message.contains(&format!("inside {first}")), "{}", why.message);
     }
@@ -363,9 +364,16 @@ fn a_container_is_meant_by_the_beginning_of_its_id_or_its_name() {
     ] {
         assert_eq!(find(text), Ok(id), "{text}");
     }
-    assert_eq!(find("container:abc").map_err(|why| why.code), Err(ErrorCode::Ambiguous));
+    assert_eq!(
+        find("container:abc").map_err(|why| why.view().code),
+        Err(ErrorCode::Ambiguous)
+    );
     for text in ["container:x", "container:"] {
-        assert_eq!(find(text).map_err(|why| why.code), Err(ErrorCode::NoTarget), "{text}");
+        assert_eq!(
+            find(text).map_err(|why| why.view().code),
+            Err(ErrorCode::NoTarget),
+            "{text}"
+        );
     }
 }
 
@@ -405,7 +413,7 @@ fn root_that_owns_nothing_looks_and_changes_nothing() {
     };
     let target = query(&id.to_string());
     let refused = host.policy.resolve(&target, &somewhere, Access::Change);
-    let refused = refused.expect_err("it may be root in any container");
+    let refused = refused.expect_err("it may be root in any container").view();
     assert_eq!(refused.code, ErrorCode::NotAllowed);
     assert!(refused.message.contains("belongs to"), "{}", refused.message);
     assert_eq!(host.policy.resolve(&target, &somewhere, Access::Look), Ok(id));

@@ -60,11 +60,7 @@ fn coming(host: &Host) -> Vec<JobId> {
 }
 
 fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
-    let of_ticket = |action: &Action| match action {
-        Action::Reply { ticket: other, reply } if *other == ticket => Some((**reply).clone()),
-        _ => None,
-    };
-    host.commands.iter().filter_map(of_ticket).collect()
+    host.replies.get(&ticket).cloned().unwrap_or_default()
 }
 
 /// What the broker does with a job that may come back.

@@ -117,10 +117,8 @@ pub fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobV
         },
         change: Box::new(change),
     };
-    let answered = host.step(event).into_iter().find_map(|command| match command {
-        Action::Reply { reply, ticket: to } if to == ticket => Some(*reply),
-        _ => None,
-    });
+    host.step(event);
+    let answered = host.replies.get(&ticket).and_then(|said| said.last().cloned());
     match answered {
         Some(Reply::Job(view)) => Ok(view),
         Some(Reply::Error(error)) => Err(error),

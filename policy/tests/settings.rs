@@ -36,18 +36,12 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
         target,
         change: Box::new(change),
     };
-    for command in host.step(event) {
-        if let Action::Reply { reply, ticket: to } = command
-            && to == ticket
-        {
-            return match *reply {
-                Reply::Job(view) => Ok(view),
-                Reply::Error(error) => Err(error),
-                other => panic!("{other:?}"),
-            };
-        }
+    host.step(event);
+    match host.replies[&ticket].last().cloned().expect("answered") {
+        Reply::Job(view) => Ok(view),
+        Reply::Error(error) => Err(error),
+        other => panic!("{other:?}"),
     }
-    panic!("no answer")
 }
 
 fn set_mem(host: &mut Host, job: JobId, text: &str) {

@@ -22,7 +22,7 @@ fn query(text: &str) -> TargetQuery {
 
 fn resolve(host: &Host, uid: u32, text: &str) -> Result<u64, ErrorCode> {
     let found = host.policy.resolve(&query(text), &caller(uid), Access::Change);
-    found.map(|id| id.0).map_err(|why| why.code)
+    found.map(|id| id.0).map_err(|why| why.view().code)
 }
 
 /// alice (1) has j1 `train` and j2; bob (2) has j3 `train`; j4 of carol (3) waits.
@@ -107,7 +107,8 @@ fn nothing_and_several() {
     let several = host
         .policy
         .resolve(&query("@alice"), &caller(1), Access::Look)
-        .expect_err("two jobs");
+        .expect_err("two jobs")
+        .view();
     assert_eq!(several.code, ErrorCode::Ambiguous);
     assert!(
         several.message.contains("j1 (alice/train)") && several.message.contains("j2"),

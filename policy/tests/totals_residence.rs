@@ -53,14 +53,11 @@ fn resume(host: &mut Host, job: JobId) -> Ticket {
 
 /// What was said last of why it waits.
 fn reason(host: &Host, ticket: Ticket) -> String {
-    let said = |action: &Action| match action {
-        Action::Reply { ticket: other, reply } if *other == ticket => match &**reply {
-            Reply::Waiting(waiting) => Some(waiting.reason.clone()),
-            _ => None,
-        },
+    let said = |reply: &Reply| match reply {
+        Reply::Waiting(waiting) => Some(waiting.reason.clone()),
         _ => None,
     };
-    let mut all = host.commands.iter().rev();
+    let mut all = host.replies[&ticket].iter().rev();
     all.find_map(said).expect("it waits")
 }
 
@@ -108,7 +105,7 @@ fn why_not_there(host: &Host, job: JobId, device: u8) -> Option<String> {
     let target = Some(to(device).target);
     let asked = host.policy.ask_room(job, Place::Target, target, &host.board);
     assert_eq!(early.is_err(), asked.is_err());
-    early.err().map(|why| why.message)
+    early.err().map(|why| why.view().message)
 }
 
 fn half_of_the_time() -> Total {

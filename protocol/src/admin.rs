@@ -17,11 +17,14 @@ pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use event::{EventDevice, EventNumbers, EventView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, ForeseenDevice, MoveView, MovedView, Reply, StayingView, Waiting};
-pub use request::{RegisterRequest, Request, RunRequest, TermsChange};
+pub use request::{RegisterRequest, Request};
 pub use status_views::{
     BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView, UnifiedView,
 };
 pub use views::{
-    CauseView, ClientView, ContainerView, DenialView, DeniedView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
-    TermsView, TimeView, UnfreedView, UnmanagedView, WhyView,
+    CauseView, ClientView, ContainerView, DenialView, Holder, JobDeviceView, JobView, SCHEMA, STATES, TermsView,
+    TimeView, UnfreedView, UnmanagedView, WhyView,
 };
+
+pub use crate::denied::Denied as DeniedView;
+pub use crate::request::{RunRequest, TermsChange};

@@ -10,11 +10,13 @@ pub use partage_wire::{gate, hold, message, page, pool, reservation, threads, un
 
 pub mod admin;
 pub mod aliases;
+pub mod denied;
 pub mod driver_place;
 pub mod frame;
 pub mod job_ledger;
 pub mod labels;
 pub mod private_broker;
+pub mod request;
 pub mod shown;
 pub mod size;
 pub mod snapshot;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A job that ended in one line: `j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`.
 
-use crate::admin::{DeniedView, JobView};
+use crate::admin::JobView;
+use crate::denied::Denied;
 use crate::size::{format_bytes, format_duration};
 
 /// What is said of a job that ended.
@@ -88,7 +89,7 @@ pub fn denied_times(count: u64) -> String {
 
 /// Denials of every reason.
 #[must_use]
-pub fn total(denied: &DeniedView) -> u64 {
+pub fn total(denied: &Denied) -> u64 {
     let counts = [denied.limit, denied.card_full, denied.no_broker, denied.overhead];
     counts.into_iter().fold(0, u64::saturating_add)
 }

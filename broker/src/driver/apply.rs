@@ -2,7 +2,7 @@
 //! Carries out the policy's actions: words, records, signals and watches directly, the others as effects for the
 //! server.
 
-use partage_policy::{Action, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
+use partage_policy::{Action, EndedJob, Event, Heard, JobRecord, Process, Ticket, UserUsage};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -20,7 +20,7 @@ use crate::state::usage;
 impl StateDriver {
     pub(super) fn apply(&mut self, action: Action) {
         match action {
-            Action::Reply { ticket, reply } => self.reply(ticket, reply),
+            Action::Reply { ticket, heard } => self.reply(ticket, heard),
             Action::Come(job) => self.engine.come(&mut self.site, job),
             Action::Leave(job) => self.engine.leave_by_itself(&mut self.site, job),
             Action::Welcome {
@@ -84,7 +84,9 @@ impl StateDriver {
                 pid,
                 text,
                 numbers,
-            } => self.site.publish_of(uid, kind, (job, pid), (text, *numbers)),
+            } => self
+                .site
+                .publish_of(uid, kind, (job, pid), (text, numbers.view(&self.site.policy))),
         }
     }
 
@@ -134,12 +136,13 @@ impl StateDriver {
 
     /// The policy's last answer to a ticket ends it. What holds the broker back is told to the first run that is
     /// admitted after it was found: on a private broker that is the run whose shell it is from.
-    fn reply(&mut self, ticket: Ticket, mut reply: Box<Reply>) {
+    fn reply(&mut self, ticket: Ticket, heard: Heard) {
+        let is_last = heard.is_last();
+        let mut reply = Box::new(heard.reply(&self.site.policy, &self.site.clients));
         if let Reply::Admitted(admitted) = &mut *reply {
             admitted.notes.extend(self.notes.iter().skip(self.notes_told).cloned());
             self.notes_told = self.notes.len();
         }
-        let is_last = !matches!(*reply, Reply::Waiting(_));
         let to = ConnectionId(ticket.0);
         if is_last {
             self.site.tickets.remove(&to);

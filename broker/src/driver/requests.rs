@@ -138,7 +138,8 @@ impl StateDriver {
     fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
         let target = self.site.target(target);
         let reply = self.site.policy.get(caller, &target, &self.site.clients);
-        self.site.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+        self.site
+            .answer(to, reply.unwrap_or_else(|why| Reply::Error(why.view())));
     }
 
     fn why(&mut self, to: ConnectionId, caller: &Caller, target: String) {
@@ -147,7 +148,8 @@ impl StateDriver {
             .site
             .policy
             .why(caller, &target, self.site.now.ns, &self.site.clients);
-        self.site.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+        self.site
+            .answer(to, reply.unwrap_or_else(|why| Reply::Error(why.view())));
     }
 
     fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64)) {

@@ -86,7 +86,7 @@ impl Engine {
     ) {
         let job = match site.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
-            Err(why) => return site.answer_ticket(ticket, Reply::Error(why)),
+            Err(why) => return site.answer_ticket(ticket, Reply::Error(why.view())),
         };
         let residence = residence_of(site, job);
         // One that left without a command is to stay suspended from now on.

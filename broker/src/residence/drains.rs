@@ -39,7 +39,7 @@ impl Engine {
         }
         let device = match site.policy.device_named(gpu) {
             Ok(device) => device,
-            Err(why) => return site.answer_ticket(ticket, Reply::Error(why)),
+            Err(why) => return site.answer_ticket(ticket, Reply::Error(why.view())),
         };
         let was = site.policy.is_drained(device);
         let mark = is_drained.then_some(DrainMark {

@@ -48,7 +48,10 @@ impl Engine {
             {
                 Some(map_refused(site, job))
             }
-            Purpose::Move(exchange) => site.policy.room_to_move(job, exchange, &site.clients).err(),
+            Purpose::Move(exchange) => {
+                let room = site.policy.room_to_move(job, exchange, &site.clients);
+                room.err().map(|why| why.view())
+            }
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ impl Engine {
         let found = found.and_then(|job| Ok((job, site.policy.exchange(job, from, to)?)));
         let (job, exchange) = match found {
             Ok(found) => found,
-            Err(why) => return site.answer_ticket(ticket, Reply::Error(why)),
+            Err(why) => return site.answer_ticket(ticket, Reply::Error(why.view())),
         };
         if let Some(way) = self.ways.by_job.get(&job) {
             let residence = residence_of(site, job);

@@ -232,7 +232,7 @@ fn takes_the_place(site: &Site, saved: &SavedDevice, said: Option<&String>) -> R
         }
         (Some(said), _) => {
             let named = site.policy.device_named(said);
-            let named = named.map_err(|error| Unfit::new("devices", error.message))?;
+            let named = named.map_err(|error| Unfit::new("devices", error.to_string()))?;
             match named.is_mig {
                 true => Err(Unfit::new(
                     "devices",

@@ -29,7 +29,7 @@ impl Engine {
     ) {
         let job = match site.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
-            Err(why) => return site.answer_ticket(ticket, Reply::Error(why)),
+            Err(why) => return site.answer_ticket(ticket, Reply::Error(why.view())),
         };
         let begun = may_save(site, caller, Some(job), &to.folder)
             .and_then(|()| self.begin_to_save(site, job, to, Leaving::asked(Purpose::Save, (ticket, patience))));

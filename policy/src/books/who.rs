@@ -12,13 +12,13 @@ mod default_job;
 mod judged;
 mod registered;
 
-use partage_protocol::admin::{ErrorCode, ErrorView};
 use partage_protocol::units::JobId;
 
 use crate::books::Books;
 use crate::caller::{Caller, Process};
 use crate::event::TargetQuery;
 use crate::job::Job;
+use crate::refusal::{Missed, Refusal};
 use crate::request::job_number;
 
 /// What a caller wants with a target.
@@ -35,7 +35,7 @@ impl Books {
     ///
     /// # Errors
     /// `NoTarget`, `Ambiguous`, `NotAllowed`, or `Invalid` for a text that is no target.
-    pub fn resolve(&self, query: &TargetQuery, caller: &Caller, access: Access) -> Result<JobId, ErrorView> {
+    pub fn resolve(&self, query: &TargetQuery, caller: &Caller, access: Access) -> Result<JobId, Refusal> {
         let text = query.text.as_str();
         let matching = self.matching(query, caller)?;
         let (current, ended): (Vec<&Job>, Vec<&Job>) = matching.into_iter().partition(|job| job.state().takes_name());
@@ -46,56 +46,33 @@ impl Books {
         };
         let job = match candidates.as_slice() {
             [job] => *job,
-            [] if !ended.is_empty() => {
-                let ids: Vec<String> = ended.iter().map(|job| job.id().to_string()).collect();
-                return Err(error(
-                    ErrorCode::NoTarget,
-                    format!("{} has ended", ids.join(", ")),
-                    "partage ps -a lists ended jobs",
-                ));
-            }
-            [] => return Err(no_job(text)),
+            [] if !ended.is_empty() => return Err(Missed::Ended(ended.iter().map(|job| job.id()).collect()).into()),
+            [] => return Err(Missed::NoJob(text.to_owned()).into()),
             // The newest of several ended jobs of one name is what "why did train fail" means.
             several if std::ptr::eq(candidates, &ended) => match several.iter().max_by_key(|job| job.record.id) {
                 Some(job) => *job,
-                None => return Err(no_job(text)),
+                None => return Err(Missed::NoJob(text.to_owned()).into()),
             },
             several => {
-                let list: Vec<String> = several.iter().map(|job| self.name_for(job, caller)).collect();
-                let message = format!("{text:?} is {} jobs: {}", several.len(), list.join(", "));
-                return Err(error(ErrorCode::Ambiguous, message, "name one by its id"));
+                let names = several.iter().map(|job| self.name_for(job, caller)).collect();
+                return Err(Missed::Several(text.to_owned(), names).into());
             }
         };
         if access == Access::Change && !may_change(job, caller) {
-            if let Some(inside) = caller.inside {
-                return Err(error(
-                    ErrorCode::NotAllowed,
-                    format!("this is inside {inside}, a container's job: from there nothing is changed"),
-                    "ask outside the container",
-                ));
+            return Err(match caller.inside {
+                Some(inside) => Missed::Inside(inside),
+                None => Missed::Belongs(job.id(), job.record.user.clone(), may_see(job, caller)),
             }
-            let message = format!("{} belongs to {}", job.id(), job.record.user);
-            let hint = match may_see(job, caller) {
-                // Root, without the socket that root of the host has.
-                true => "change it outside the container, where admin.sock of the broker's folder is",
-                false => "ask its owner or an administrator",
-            };
-            return Err(error(ErrorCode::NotAllowed, message, hint));
+            .into());
         }
         Ok(job.id())
     }
 
-    fn matching(&self, query: &TargetQuery, caller: &Caller) -> Result<Vec<&Job>, ErrorView> {
+    fn matching(&self, query: &TargetQuery, caller: &Caller) -> Result<Vec<&Job>, Refusal> {
         let text = query.text.as_str();
         let select = |is_it: &dyn Fn(&Job) -> bool| self.jobs.values().filter(|job| is_it(job)).collect::<Vec<_>>();
         if text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains('/') {
-            let pid: u32 = text.parse().map_err(|_| {
-                error(
-                    ErrorCode::Invalid,
-                    format!("{text:?} is no process id"),
-                    "a target is a pid, j42 or a name",
-                )
-            })?;
+            let pid: u32 = text.parse().map_err(|_| Missed::NoPid(text.to_owned()))?;
             return Ok(self.of_pid(pid, query.descends_from));
         }
         if let Some(number) = job_number(text) {
@@ -116,18 +93,10 @@ impl Books {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
         }
         if text.starts_with("process:") {
-            return Err(error(
-                ErrorCode::Invalid,
-                format!("{text:?} is for partage set {text} mem=SIZE alone"),
-                "name the job: by its id, its name, or the pid alone",
-            ));
+            return Err(Missed::ProcessAlone(text.to_owned()).into());
         }
         if let Some((kind, _)) = text.split_once(':') {
-            return Err(error(
-                ErrorCode::Invalid,
-                format!("this broker knows no {kind:?} targets"),
-                "a target is a pid, j42, a name, alice/train, @alice, container:ID or cgroup:PATH",
-            ));
+            return Err(Missed::Kind(kind.to_owned()).into());
         }
         let (user, name) = match text.split_once('/') {
             Some((user, name)) => (Some(user), name),
@@ -167,11 +136,8 @@ impl Books {
     ///
     /// # Errors
     /// `NoTarget` where no such process has attached, and as [`Books::resolve`].
-    pub(crate) fn client_of_pid(&self, pid: &str, caller: &Caller) -> Result<(JobId, Process), ErrorView> {
-        let nobody = || {
-            let hint = "partage ps lists them; a process attaches when it first uses a GPU";
-            error(ErrorCode::NoTarget, format!("no process {pid:?} has attached"), hint)
-        };
+    pub(crate) fn client_of_pid(&self, pid: &str, caller: &Caller) -> Result<(JobId, Process), Refusal> {
+        let nobody = || Missed::NotAttached(pid.to_owned());
         let number: u32 = pid.parse().map_err(|_| nobody())?;
         let mut clients = self.clients.values();
         let client = clients.find(|client| client.process.pid == number).ok_or_else(nobody)?;
@@ -211,22 +177,5 @@ pub(crate) fn may_see(job: &Job, caller: &Caller) -> bool {
     match caller.inside {
         Some(inside) => inside == job.id(),
         None => caller.is_admin || caller.uid == job.record.uid,
-    }
-}
-
-fn no_job(text: &str) -> ErrorView {
-    error(
-        ErrorCode::NoTarget,
-        format!("no job called {text:?}"),
-        "partage ps lists them",
-    )
-}
-
-fn error(code: ErrorCode, message: String, hint: &str) -> ErrorView {
-    ErrorView {
-        code,
-        message,
-        hint: Some(hint.into()),
-        holders: Vec::new(),
     }
 }

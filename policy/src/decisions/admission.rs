@@ -9,22 +9,22 @@
 //! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place; a late child of it
 //! still has the limit in its environment.
 
-use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Waiting};
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
-use partage_protocol::size::format_duration;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use super::admitted::terms_after;
 use crate::books::room::claims::{Claims, Wish};
 use crate::books::room::placement::{Shortages, Unplaced};
 use crate::books::room::survey::Survey;
 use crate::caller::Ticket;
 use crate::event::Run;
-use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
+use crate::heard::Word;
+use crate::holding::Holding;
+use crate::job::{EndedBy, Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
 use crate::machine::Machine;
-use crate::refusal::invalid;
+use crate::notice::{Awaits, Figures, OfJob};
+use crate::refusal::{Amiss, NoRoom, Refusal, Stays};
 use crate::request::RunSpec;
 use crate::residence::ResidenceRecord;
 use crate::rules::Asked;
@@ -39,19 +39,6 @@ fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
         *byte = u8::from_str_radix(text.get(place..place + 2)?, 16).ok()?;
     }
     (token != [0; TOKEN_BYTES]).then_some(token)
-}
-
-/// Why a waiting `run` that is stopped is not admitted.
-const STOPPED: &str = "is stopped: it keeps its place, and others pass it until it goes on (fg, or kill -CONT)";
-
-/// A snapshot of a job that lives cannot be restored: both would be the same processes to the driver.
-fn lives_already(job: JobId) -> ErrorView {
-    ErrorView {
-        code: ErrorCode::Failed,
-        message: format!("{job} lives, which was saved in this snapshot or restored from it"),
-        hint: Some(format!("one of them can live at a time: partage stop {job}")),
-        holders: Vec::new(),
-    }
 }
 
 /// The record of a job that waits.
@@ -90,13 +77,12 @@ fn record_of(id: JobId, run: Run, token: Option<[u8; TOKEN_BYTES]>, spec: &RunSp
 
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
-        if self.is_answered(&run, machine, now_ns) {
+        if self.is_answered(&run, now_ns) {
             return;
         }
         let lazy = run.request.token.as_deref().map(token_of);
         if lazy == Some(None) {
-            let why = invalid("a token has 64 hexadecimal digits".to_owned(), None);
-            return self.refuse(run.ticket, why);
+            return self.refuse(run.ticket, Amiss::Token);
         }
         let lazy = lazy.flatten();
         // The name is its own job's.
@@ -118,10 +104,9 @@ impl Policy {
                 return self.join(run.ticket, id, now_ns);
             }
             if !self.books.jobs.get(&id).is_some_and(Job::is_lingering) {
-                return self.refuse(run.ticket, lives_already(id));
+                return self.refuse(run.ticket, Stays::Lives(id));
             }
-            let why = "it is restored and nothing of it runs";
-            self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
+            self.end(id, (Happening::PlaceWanted, &EndedBy::Restored), machine, now_ns);
         }
         let id = self.books.jobs.take_number();
         let queued = Queued {
@@ -135,7 +120,7 @@ impl Policy {
     }
 
     /// What a request asks, judged by the rules.
-    fn judged<M: Machine>(&mut self, run: &Run, has_job: bool, machine: &M, now_ns: u64) -> Result<RunSpec, ErrorView> {
+    fn judged<M: Machine>(&mut self, run: &Run, has_job: bool, machine: &M, now_ns: u64) -> Result<RunSpec, Refusal> {
         let mut spec = RunSpec::from_request(&run.request, run.facts(), &self.books.config)?;
         if let Some((_, lowered)) = run.registered.as_ref().filter(|(_, lowered)| !lowered.is_empty()) {
             spec = spec.lowered(lowered, &self.books.config)?;
@@ -154,9 +139,8 @@ impl Policy {
             return;
         };
         job.linger_on(now_ns);
-        let record = job.record.clone();
-        let reply = Reply::Admitted(self.admitted(&record));
-        self.reply(ticket, reply);
+        let record = Box::new(job.record.clone());
+        self.tell(ticket, Word::Admitted(record, Vec::new()));
     }
 
     /// A waiting request whose job another process of it began meanwhile is answered.
@@ -179,7 +163,7 @@ impl Policy {
         except: Option<JobId>,
         machine: &M,
         now_ns: u64,
-    ) -> Result<(), ErrorView> {
+    ) -> Result<(), Refusal> {
         let same = |job: &&Job| {
             let is_called = job.record.uid == uid && job.record.name.as_deref() == Some(name);
             job.state().takes_name() && is_called && Some(job.id()) != except
@@ -189,32 +173,24 @@ impl Policy {
         };
         let id = holder.id();
         if holder.is_lingering() {
-            let why = "its name was wanted and nothing of it runs";
-            self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
+            self.end(id, (Happening::PlaceWanted, &EndedBy::NameWanted), machine, now_ns);
             return Ok(());
         }
-        Err(ErrorView {
-            code: ErrorCode::Invalid,
-            message: format!("your job {id} is called {name:?} already"),
-            hint: Some(format!("choose another name, or: partage stop {id}")),
-            holders: Vec::new(),
-        })
+        Err(Amiss::NameTaken(id, name.to_owned()).into())
     }
 
     /// What would become of a request behind the first so many of the queue.
     fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, before: usize, machine: &M) {
         let survey = Survey::default();
         let claimed = self.claims(before, &survey, machine);
-        let message = match self.place(spec, &claimed, &survey, machine) {
-            Ok(places) => format!(
-                "would start now on {}{}",
-                self.describe(&places),
-                terms_after(&spec.terms)
+        match self.place(spec, &claimed, &survey, machine) {
+            Ok(places) => self.tell(
+                ticket,
+                Word::done(OfJob::WouldStart(self.describe(&places), spec.terms.clone())),
             ),
-            Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
-            Err(Unplaced::Refused(why)) => return self.refuse(ticket, why),
-        };
-        self.reply(ticket, Reply::Done { message });
+            Err(Unplaced::NoRoom { reason, .. }) => self.tell(ticket, Word::done(OfJob::WouldWait(reason))),
+            Err(Unplaced::Refused(why)) => self.refuse(ticket, why),
+        }
     }
 
     /// Admits whoever's turn it is, and tells the others what they wait for.
@@ -240,7 +216,7 @@ impl Policy {
             }
             let unplaced = if self.is_passed(id) {
                 Err(Unplaced::NoRoom {
-                    reason: STOPPED.to_owned(),
+                    reason: Awaits::Going.to_string(),
                     shortages: Shortages::new(),
                     wishes: Vec::new(),
                 })
@@ -310,8 +286,7 @@ impl Policy {
         let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
         let lingering: Vec<JobId> = self.books.jobs.values().filter(is_here).map(Job::id).collect();
         for job in &lingering {
-            let why = "its place was wanted and nothing of it runs";
-            self.end(*job, (Happening::PlaceWanted, why), machine, now_ns);
+            self.end(*job, (Happening::PlaceWanted, &EndedBy::PlaceWanted), machine, now_ns);
         }
         !lingering.is_empty()
     }
@@ -358,7 +333,7 @@ impl Policy {
                 self.share_headroom(place.device, machine, now_ns);
             }
             return Err(Unplaced::NoRoom {
-                reason: format!("{gpu}: jobs without a promise use what was to be promised"),
+                reason: Awaits::Unused(gpu).to_string(),
                 shortages: Shortages::from([(short, (true, false))]),
                 wishes: places.iter().map(wish).collect(),
             });
@@ -381,14 +356,7 @@ impl Policy {
     }
 
     /// Updates a waiting job; answers whether it waits on. `holders` count where it is told.
-    fn still_waits(
-        &mut self,
-        id: JobId,
-        position: u32,
-        reason: String,
-        holders: Vec<partage_protocol::admin::Holder>,
-        now_ns: u64,
-    ) -> bool {
+    fn still_waits(&mut self, id: JobId, position: u32, reason: String, holders: Vec<Holding>, now_ns: u64) -> bool {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return false;
         };
@@ -397,51 +365,28 @@ impl Policy {
             return false;
         };
         if !queued.spec.wait || queued.ran_out(now_ns) {
-            let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
-            let message = if queued.spec.wait {
-                format!("no room within {waited}: {reason}")
-            } else {
-                reason
-            };
-            let hint = Some("partage status shows who holds what; without --on-full fail it would wait".to_owned());
-            let hint = if queued.spec.wait || is_registered {
-                Some("partage status shows who holds what".into())
-            } else {
-                hint
-            };
-            self.leave_queue(
-                id,
-                ErrorView {
-                    code: ErrorCode::NoRoom,
-                    message,
-                    hint,
-                    holders,
-                },
-            );
+            let waited_ns = queued.spec.wait.then(|| now_ns.saturating_sub(queued.since_ns));
+            let might_wait = !queued.spec.wait && !is_registered;
+            self.leave_queue(id, NoRoom::Now(reason, waited_ns, might_wait, holders).into());
             return false;
         }
         queued.wait_for(&reason);
         if let Some(is_first) = queued.take_reminder(now_ns) {
             let ticket = queued.ticket;
-            let reply = Reply::Waiting(Waiting {
-                position,
-                reason: reason.clone(),
-                holders,
-            });
-            self.reply(ticket, reply);
+            self.tell(ticket, Word::Waiting(position, reason.clone(), holders));
             if is_first {
-                let numbers = self.waiting_numbers(id, position);
-                self.publish_numbers("job-waiting", (Some(id), None), format!("{id} {reason}"), numbers);
+                let what = OfJob::Waits(id, reason);
+                self.publish_numbers("job-waiting", (Some(id), None), what, Figures::Waiting(position));
             }
         }
         true
     }
 
     /// A waiting job is given up, with an answer.
-    pub(crate) fn leave_queue(&mut self, id: JobId, why: ErrorView) {
+    pub(crate) fn leave_queue(&mut self, id: JobId, why: Refusal) {
         if self.books.jobs.get(&id).is_some_and(|job| job.life.queued().is_some()) {
             // While it is known whose it is: others read neither its terms nor its name.
-            self.publish("job-refused", Some(id), None, format!("{id}: {}", why.message));
+            self.publish("job-refused", Some(id), None, OfJob::Refused(id, why.to_string()));
         }
         if let Some(queued) = self.forget_waiting(id) {
             self.refuse(queued.ticket, why);

@@ -21,6 +21,7 @@ use crate::client::Presence;
 use crate::event::Adoption;
 use crate::job::{Job, JobRecord, REMEMBER_NS, Slot};
 use crate::machine::{Machine, OnSlot};
+use crate::notice::OfProcess;
 use crate::residence::Residence;
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -141,8 +142,8 @@ impl Policy {
         machine: &M,
     ) {
         let Some(known) = self.books.clients.come_back(client, process) else {
-            let text = format!("the ledger has no {client} for pid {}", process.pid);
-            return self.refuse_client(client, REFUSED_IDENTITY, text);
+            let what = OfProcess::Unlisted(client, process.pid);
+            return self.refuse_client(client, REFUSED_IDENTITY, what);
         };
         self.books.undecided.forget(client);
         let job = known.job;
@@ -151,20 +152,13 @@ impl Policy {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, client);
             }
             if are_pages_lost {
-                let pid = process.pid;
-                state.note(format!(
-                    "pid {pid} closed Partage's descriptors: it keeps its grant and cannot grow"
-                ));
+                state.note(OfProcess::NoDescriptors(process.pid));
             }
         }
         self.welcome(client, job);
         self.show_overheads(client, machine);
         self.show_pages(job);
-        self.publish(
-            "adopted",
-            Some(job),
-            Some(process.pid),
-            format!("pid {} of {job} came back", process.pid),
-        );
+        let pid = process.pid;
+        self.publish("adopted", Some(job), Some(pid), OfProcess::CameBack(pid, job));
     }
 }

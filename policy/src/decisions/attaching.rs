@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients attach, ask for memory, and leave.
 
+use std::fmt::Display;
+
 use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
     MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
@@ -19,6 +21,7 @@ use crate::client::{Client, Presence};
 use crate::event::Attaching;
 use crate::job::{Placement, Reason, Short};
 use crate::machine::{Machine, OnSlot};
+use crate::notice::OfProcess;
 use crate::question::{AskedAt, Question};
 
 /// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
@@ -39,11 +42,7 @@ impl Policy {
             return;
         };
         if state.clients.len() >= MAX_CLIENTS_PER_JOB {
-            return self.refuse_client(
-                id,
-                REFUSED_CAPACITY,
-                format!("{job} has {MAX_CLIENTS_PER_JOB} clients already"),
-            );
+            return self.refuse_client(id, REFUSED_CAPACITY, OfProcess::Full(job, MAX_CLIENTS_PER_JOB));
         }
         state.add_client(id, attaching.process.pid);
         state.limit_client((id, attaching.process), machine, now_ns);
@@ -64,12 +63,8 @@ impl Policy {
         self.welcome(id, job);
         self.show_overheads(id, machine);
         self.show_pages(job);
-        self.publish(
-            "client-attached",
-            Some(job),
-            Some(process.pid),
-            format!("pid {} attached to {job}", process.pid),
-        );
+        let pid = process.pid;
+        self.publish("client-attached", Some(job), Some(pid), OfProcess::Attached(pid, job));
     }
 
     /// A process attaches once: if it is known already, it has replaced its image (exec freed what it held, and no
@@ -316,8 +311,8 @@ impl Policy {
             self.share_headroom(device, machine, now_ns);
         }
         self.act(Action::ForgetClient(client));
-        let text = format!("pid {} of {} is gone", known.process.pid, known.job);
-        self.publish("client-died", Some(known.job), Some(known.process.pid), text);
+        let (pid, job) = (known.process.pid, known.job);
+        self.publish("client-died", Some(job), Some(pid), OfProcess::Gone(pid, job));
         self.show_pages(known.job);
         self.look_after(known.job, machine, now_ns);
     }
@@ -345,25 +340,20 @@ impl Policy {
         let Some(state) = self.books.jobs.get_mut(&job) else {
             return;
         };
-        let text = match what {
-            NOTICE_SHARING_OFF => format!("sharing is off in pid {pid}: an invariant broke at place {value}"),
-            NOTICE_FOREIGN_NAMESPACE => {
-                format!("pid {pid} has a copy of the driver in a namespace of its own, which no limit reaches")
-            }
-            NOTICE_UNKNOWN_ENTRY_POINT => {
-                format!(
-                    "pid {pid} uses driver functions of CUDA {value} that Partage does not know: no limit reaches them"
-                )
-            }
+        let what = match what {
+            NOTICE_SHARING_OFF => OfProcess::SharingOff(pid, value),
+            NOTICE_FOREIGN_NAMESPACE => OfProcess::ForeignNamespace(pid),
+            NOTICE_UNKNOWN_ENTRY_POINT => OfProcess::UnknownEntryPoint(pid, value),
             NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
             // A denial was counted where it was answered, and an unknown notice is a newer client's.
             _ => return,
         };
-        state.note(text.clone());
-        self.publish("notice", Some(job), Some(pid), text);
+        state.note(&what);
+        self.publish("notice", Some(job), Some(pid), what);
     }
 
-    pub(crate) fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
+    pub(crate) fn refuse_client(&mut self, client: ClientId, code: u32, why: impl Display) {
+        let text = why.to_string();
         self.act(Action::Refuse { client, code, text });
     }
 }

@@ -25,6 +25,7 @@ use crate::device::{CONFIRM_NS, Member};
 use crate::event::ProcessUse;
 use crate::job::Placement;
 use crate::machine::{Machine, OnSlot};
+use crate::notice::OfProcess;
 
 impl Policy {
     /// Judges a process by one look.
@@ -39,14 +40,14 @@ impl Policy {
         match found {
             Some(found) => {
                 if let Some(text) = state.contradict(found, now_ns) {
-                    let text = format!("pid {} of {}: {text}", evidence.pid, newest.job);
-                    self.publish("drift", Some(newest.job), Some(evidence.pid), text);
+                    let what = OfProcess::Drifts(evidence.pid, newest.job, text);
+                    self.publish("drift", Some(newest.job), Some(evidence.pid), what);
                 }
                 self.answer_drift(newest, evidence.pid);
             }
             None if evidence.is_quiet && state.agree() => {
-                let text = format!("pid {} of {} and NVML agree again", evidence.pid, newest.job);
-                self.publish("drift-over", Some(newest.job), Some(evidence.pid), text);
+                let what = OfProcess::Agrees(evidence.pid, newest.job);
+                self.publish("drift-over", Some(newest.job), Some(evidence.pid), what);
             }
             None => {}
         }
@@ -60,16 +61,15 @@ impl Policy {
         let Some(text) = state.and_then(|state| state.take_answer()) else {
             return;
         };
-        let reason = format!("audit.drift = kill: {text}");
         let Some(process) = self.books.clients.get(&member.client).map(|known| known.process) else {
             return;
         };
-        let text = format!("pid {pid} of {} is killed: {}", member.job, reason);
+        let what = OfProcess::KilledFor(pid, member.job, text);
         if let Some(job) = self.books.jobs.get_mut(&member.job) {
-            job.note(text.clone());
+            job.note(&what);
         }
         self.act(Action::KillProcess(process));
-        self.publish("drift-killed", Some(member.job), Some(pid), text);
+        self.publish("drift-killed", Some(member.job), Some(pid), what);
     }
 
     /// Bars the grants of jobs with a client that drifts, and frees those whose clients agree again.
@@ -125,19 +125,13 @@ impl Policy {
             let pid = process.pid;
             let may = process.uid.is_some_and(|uid| !is_private || uid == config.uid);
             if !may {
-                let whose = process
-                    .uid
-                    .map_or("an unknown user".to_owned(), |uid| format!("uid {uid}"));
-                let text = format!(
-                    "pid {pid} of {whose} uses GPU {index} without Partage and is not killed: a private broker ends \
-                     processes of its own user only"
-                );
-                self.publish("unmanaged-spared", process.descends_from, Some(pid), text);
+                let what = OfProcess::Spared(pid, process.uid, index);
+                self.publish("unmanaged-spared", process.descends_from, Some(pid), what);
                 continue;
             }
-            let text = format!("pid {pid} is killed: it uses GPU {index} without Partage (audit.unmanaged = kill)");
             self.act(Action::KillProcess(Process { pid, start }));
-            self.publish("unmanaged-killed", process.descends_from, Some(pid), text);
+            let what = OfProcess::Killed(pid, index);
+            self.publish("unmanaged-killed", process.descends_from, Some(pid), what);
         }
     }
 }

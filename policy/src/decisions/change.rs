@@ -10,7 +10,6 @@ use crate::books::room::changed::Wanted;
 use crate::config::Split;
 use crate::registration::Ceiling;
 use crate::terms::Terms;
-use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::NONE;
 use partage_protocol::units::JobId;
 
@@ -23,9 +22,11 @@ use crate::books::room::survey::Survey;
 use crate::books::who::Access;
 use crate::caller::{Caller, Ticket};
 use crate::event::{Change, TargetQuery};
-use crate::job::{JobState, Placement, State};
+use crate::heard::Word;
+use crate::job::{EndedBy, JobState, Placement, State};
 use crate::machine::{Machine, OnSlot};
-use crate::refusal::{invalid, not_allowed};
+use crate::notice::{Figures, OfJob};
+use crate::refusal::{Amiss, Refusal, Stays, Why};
 use crate::request::{RunSpec, check_name};
 use crate::rules::{Judge, NotAllowed};
 
@@ -39,7 +40,7 @@ impl Policy {
         now_ns: u64,
     ) {
         let mut changed = self.change_job(caller, target, change, machine, now_ns);
-        let is_full = changed.as_ref().is_err_and(|why| why.code == ErrorCode::NoRoom);
+        let is_full = changed.as_ref().is_err_and(Refusal::is_of_a_promise);
         if let (true, Ok(id)) = (is_full, self.resolve(target, caller, Access::Change)) {
             let places = self.books.jobs.get(&id).map(|job| job.record.devices.iter());
             let devices: Vec<_> = places.into_iter().flatten().map(|place| place.device).collect();
@@ -49,14 +50,12 @@ impl Policy {
         }
         match changed {
             Ok(id) => {
-                if let Some(view) = self.job_view(id, caller, machine) {
-                    self.reply(ticket, Reply::Job(view));
+                if let Some(job) = self.books.jobs.get(&id) {
+                    let seen = Box::new((job.clone(), caller.clone()));
+                    self.tell(ticket, Word::Job(seen));
                 }
             }
-            Err(why) if caller.is_admin && why.code == ErrorCode::NotAllowed => {
-                let hint = Some("an administrator goes beyond a rule with --force".into());
-                self.refuse(ticket, ErrorView { hint, ..why });
-            }
+            Err(why) if caller.is_admin => self.refuse(ticket, Refusal(Box::new(Why::ToAdmin(why)))),
             Err(why) => self.refuse(ticket, why),
         }
     }
@@ -69,9 +68,9 @@ impl Policy {
         change: &Change,
         machine: &M,
         now_ns: u64,
-    ) -> Result<JobId, ErrorView> {
+    ) -> Result<JobId, Refusal> {
         if change.is_forced && !caller.is_admin {
-            return Err(not_allowed(NotAllowed::Force));
+            return Err(NotAllowed::Force.into());
         }
         if let Some(pid) = target.text.strip_prefix("process:") {
             return self.change_process(caller, pid, change, machine, now_ns);
@@ -85,8 +84,7 @@ impl Policy {
         let name = self.wanted_name(id, change, machine, now_ns)?;
         let ceiling = self.moved_ceiling(id, change, caller);
         if wanted.is_none() && terms.is_none() && name.is_none() {
-            let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
-            return Err(invalid("nothing to set".into(), Some(hint)));
+            return Err(Amiss::NothingToSet(id).into());
         }
         if let Some(queued) = self.books.jobs.get(&id).and_then(|job| job.life.queued()) {
             let old = queued.spec.under(ceiling.clone(), &self.books.config)?;
@@ -105,7 +103,7 @@ impl Policy {
         }
         let judge = self.judge_under(id, ceiling.as_ref());
         let terms = match terms {
-            Some(asked) => Some((judge.terms(&asked).map_err(not_allowed)?, asked)),
+            Some(asked) => Some((judge.terms(&asked)?, asked)),
             None => None,
         };
         if let Some((terms, _)) = &terms {
@@ -148,7 +146,7 @@ impl Policy {
         change: &Change,
         machine: &M,
         now_ns: u64,
-    ) -> Result<Option<Option<String>>, ErrorView> {
+    ) -> Result<Option<Option<String>>, Refusal> {
         match change.name.as_deref() {
             None => Ok(None),
             Some(NONE) => Ok(Some(None)),
@@ -167,7 +165,7 @@ impl Policy {
         };
         if job.rename(name) {
             // The name itself is for its owner's eyes.
-            self.publish("renamed", Some(id), None, format!("{id} was given another name"));
+            self.publish("renamed", Some(id), None, OfJob::Renamed(id));
         }
     }
 
@@ -178,7 +176,7 @@ impl Policy {
         wanted: &(Wanted, Judge),
         machine: &M,
         now_ns: u64,
-    ) -> Result<(), ErrorView> {
+    ) -> Result<(), Refusal> {
         let old = self
             .books
             .jobs
@@ -196,7 +194,7 @@ impl Policy {
         let is_kept = |place: &Placement| self.is_kept(id, place.device, machine);
         let raised = |(old, new): &(&Placement, &Placement)| new.request > old.request;
         if let Some((_, short)) = old.iter().zip(&new).filter(raised).find(|(_, new)| !is_kept(new)) {
-            let why = self.no_room_for(short, 0, machine, id);
+            let why = self.no_room_for(short, (0, None), machine, id);
             self.apply(id, &old, machine, now_ns);
             return Err(why);
         }
@@ -207,18 +205,8 @@ impl Policy {
             .jobs
             .get(&id)
             .is_some_and(|job| self.state(job, machine) == JobState::OverLimit);
-        let over = if is_over {
-            "; it uses more than that, so new allocations are denied"
-        } else {
-            ""
-        };
-        let numbers = self.job_numbers(id);
-        self.publish_numbers(
-            "limit-changed",
-            (Some(id), None),
-            format!("{id} has {now} now{over}"),
-            numbers,
-        );
+        let what = OfJob::Limits(id, now, is_over);
+        self.publish_numbers("limit-changed", (Some(id), None), what, Figures::Job);
         Ok(())
     }
 
@@ -261,20 +249,14 @@ impl Policy {
             return;
         };
         if job.state() == State::Waiting {
-            self.leave_queue(id, Self::stopped_while_waiting(id));
-            return self.reply(
-                ticket,
-                Reply::Done {
-                    message: format!("{id} waits no more"),
-                },
-            );
+            self.leave_queue(id, Stays::StoppedWaiting(id).into());
+            return self.tell(ticket, Word::done(OfJob::WaitsNoMore(id)));
         }
         let kill_at_ns = now_ns.saturating_add(grace_ns);
         // Whoever may stop another user's job acts for that user; root may signal every process itself.
         let by = if caller.uid == 0 { 0 } else { job.record.uid };
-        job.order_stop(Some(ticket), kill_at_ns, ("it was stopped", by));
-        let who = caller.user.clone();
-        self.publish("job-stopping", Some(id), None, format!("{id} is stopped by {who}"));
+        job.order_stop(Some(ticket), kill_at_ns, (EndedBy::Stop, by));
+        self.publish("job-stopping", Some(id), None, OfJob::Stopped(id, caller.user.clone()));
         self.act(Action::SignalJob {
             job: id,
             signal: Signal::Terminate,
@@ -301,18 +283,9 @@ impl Policy {
             job.set_time_limit_at(time_limit_at_ns);
         }
         job.set_terms(terms);
-        let shown = match job.record.terms.shown() {
-            text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
-            text => text,
-        };
+        let what = OfJob::Terms(id, job.record.terms.clone());
         self.show_terms(id);
-        let numbers = self.job_numbers(id);
-        self.publish_numbers(
-            "terms-changed",
-            (Some(id), None),
-            format!("{id} has {shown} now"),
-            numbers,
-        );
+        self.publish_numbers("terms-changed", (Some(id), None), what, Figures::Job);
     }
 
     /// Tells whoever shares out time what the job may have.

@@ -12,7 +12,6 @@
 //! holds everywhere, and what cannot be read at all leaves no memory; a note says so.
 
 use partage_protocol::job_ledger::JobLedger;
-use partage_protocol::size::format_bytes;
 use partage_protocol::units::JobId;
 
 use super::Policy;
@@ -21,21 +20,9 @@ use crate::action::Action;
 use crate::event::Attaching;
 use crate::job::{Job, JobRecord, Life, Placement, Slot};
 use crate::machine::Machine;
-use crate::refusal::not_allowed;
+use crate::notice::{Figures, OfJob};
 use crate::residence::ResidenceRecord;
 use crate::rules::{Asked, Judge};
-
-/// What is said of a default job that begins.
-fn begun_text(id: JobId, pid: u32, devices: &[Placement]) -> String {
-    let text = format!("{id} is the default job of pid {pid}");
-    let limited = devices
-        .iter()
-        .find_map(|place| Some((&place.origin.limit, place.limit?)));
-    match limited {
-        None => text,
-        Some((limit, bytes)) => format!("{text}, limited by {limit} to {}", format_bytes(bytes)),
-    }
-}
 
 impl Policy {
     /// A process that belongs to no job gets the default class: every device that it can open, no promise.
@@ -47,11 +34,10 @@ impl Policy {
     ) -> Result<JobId, String> {
         let facts = attaching.facts();
         let judge = Judge::of_accepted(&self.books.config.rules, self.books.config.max_class, &facts, None);
-        let refused = |why| not_allowed(why).message;
         let totals = self.books.config.rules.totals_of(&facts);
         let (devices, note) = self.default_places(&attaching.membership, &totals, &judge)?;
         let (asked_terms, terms_note) = self.default_terms(&attaching.membership);
-        let terms = judge.terms(&asked_terms).map_err(refused)?;
+        let terms = judge.terms(&asked_terms).map_err(|why| why.to_string())?;
         let id = self.books.jobs.take_number();
         let record = JobRecord {
             id: id.0,
@@ -84,7 +70,7 @@ impl Policy {
         let limit_ns = record.terms.time_limit_ns;
         job.set_time_limit_at(time_limit_at(&record, limit_ns, attaching.unix_ns, now_ns));
         for note in note.iter().chain(&terms_note) {
-            job.note(note.clone());
+            job.note(note);
         }
         self.add_job(job);
         for place in &devices {
@@ -93,13 +79,10 @@ impl Policy {
         self.act(Action::SaveJob(Box::new(record)));
         self.show_terms(id);
         let pid = attaching.process.pid;
-        let numbers = self.job_numbers(id);
-        self.publish_numbers(
-            "job-admitted",
-            (Some(id), Some(pid)),
-            begun_text(id, pid, &devices),
-            numbers,
-        );
+        let mut places = devices.iter();
+        let limited = places.find_map(|place| Some((place.origin.limit.clone(), place.limit?)));
+        let what = OfJob::Default(id, pid, limited);
+        self.publish_numbers("job-admitted", (Some(id), Some(pid)), what, Figures::Job);
         for note in note.into_iter().chain(terms_note) {
             self.publish("notice", Some(id), Some(pid), note);
         }

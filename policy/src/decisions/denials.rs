@@ -2,14 +2,14 @@
 //! Denials: counted by job, device and reason; the last denial on each device is kept, with the holders of memory at
 //! that instant.
 
-use partage_protocol::size::format_bytes;
-use partage_protocol::summary::denied_times;
 use partage_protocol::units::{ClientId, JobId};
 
 use super::Policy;
 use crate::books::room::headroom::held_by;
+use crate::holding::Who;
 use crate::job::{Denial, Held, Reason};
 use crate::machine::{Machine, OnSlot, overhead_of};
+use crate::notice::{Denied, Figures, OfJob};
 
 /// Holders that a denial remembers, the greatest first.
 const HOLDERS: usize = 8;
@@ -30,7 +30,7 @@ impl Policy {
         let device = self.slot_device(job, slot).map(|(device, _)| device);
         let (account, rule) = self.in_the_way(job, device, reason, machine);
         let holders = account.map(|account| account.holders()).unwrap_or_default();
-        let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
+        let gpu = device.map(|device| self.gpu(device));
         let unfreed = self.unfreed_for(job, slot, (asked, reason), machine);
         let unix_ns = self.unix_ns(now_ns);
         let Some(state) = self.books.jobs.get_mut(&job) else {
@@ -42,17 +42,16 @@ impl Policy {
         let pages = OnSlot { machine, slot };
         let (mut limit, mut used) = (place.ledger.limit(), place.ledger.used_sum(&pages));
         let mut overhead = place.ledger.overhead_sum(&pages);
-        let mut who = "it".to_owned();
+        let mut who = None;
         if reason == Reason::ProcessLimit {
             limit = place.ledger.own_limit(client).unwrap_or(limit);
             used = held_by(machine, client, slot);
             overhead = overhead_of(machine, client, slot);
-            who = format!("pid {}", pid.unwrap_or(0));
+            who = Some(pid.unwrap_or(0));
         }
-        let own = job.to_string();
-        let others = holders.into_iter().filter(|holder| holder.who != own);
+        let others = holders.into_iter().filter(|holder| holder.who != Who::Job(job));
         let held = others.take(HOLDERS).map(|holder| Held {
-            who: holder.who,
+            who: holder.who.to_string(),
             bytes: holder.bytes,
         });
         place.remember_denial(Denial {
@@ -67,24 +66,22 @@ impl Policy {
             unfreed,
         });
         if before.checked_ilog2() != count.checked_ilog2() {
-            let what = match asked {
-                0 => "an allocation".to_owned(),
-                asked => format_bytes(asked),
+            let what = Denied {
+                job,
+                asked,
+                gpu,
+                slot,
+                reason,
+                rule,
+                unfreed,
+                pid: who,
+                used,
+                limit,
+                overhead,
+                count,
             };
-            let because = rule.as_deref().unwrap_or(reason.because());
-            let text = format!(
-                "{job} was denied {what} on {gpu} ({because}{}): {who} uses {} of {}{}; {} so far",
-                unfreed.map_or(String::new(), |unfreed| format!(", and {}", unfreed.text())),
-                format_bytes(used),
-                format_bytes(limit),
-                match overhead {
-                    0 => String::new(),
-                    bytes => format!(", {} of it overhead", format_bytes(bytes)),
-                },
-                denied_times(count)
-            );
-            let numbers = self.denial_numbers(device, (asked, limit), (used, overhead), count);
-            self.publish_numbers("denied", (Some(job), pid), text, numbers);
+            let figures = Figures::Denial(device, [asked, limit, used, overhead, count]);
+            self.publish_numbers("denied", (Some(job), pid), OfJob::Denied(what), figures);
         }
     }
 }

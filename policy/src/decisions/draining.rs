@@ -8,26 +8,25 @@ use partage_protocol::units::DeviceUuid;
 
 use super::Policy;
 use crate::drain_mark::DrainMark;
+use crate::notice::OfDevice;
 
 impl Policy {
     /// Drains a device, or ends that. Of one that is drained already the first mark stays.
     pub(crate) fn drain(&mut self, device: DeviceUuid, mark: Option<DrainMark>) {
         let gpu = self.gpu(device);
-        let (is_news, text) = match mark {
+        let (is_news, kind, what) = match mark {
             Some(mark) => {
-                let is_news = !self.is_drained(device);
-                let by = mark.uid.map_or_else(String::new, |uid| format!(" by uid {uid}"));
+                let (is_news, by) = (!self.is_drained(device), mark.uid);
                 self.books.drained.entry(device).or_insert(mark);
-                (is_news, format!("{gpu} is drained{by}: nothing is admitted on it"))
+                (is_news, "gpu-drained", OfDevice::Drained(gpu, by))
             }
-            None => (
-                self.books.drained.remove(&device).is_some(),
-                self.undrained_text(device, true),
-            ),
+            None => {
+                let is_news = self.books.drained.remove(&device).is_some();
+                (is_news, "gpu-undrained", OfDevice::Undrained(gpu, true))
+            }
         };
         if is_news {
-            let kind = if mark.is_some() { "gpu-drained" } else { "gpu-undrained" };
-            self.publish(kind, None, None, text);
+            self.publish(kind, None, None, what);
         }
     }
 }

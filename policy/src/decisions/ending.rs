@@ -2,29 +2,27 @@
 //! Timers, and how jobs end: deadlines, lingering, stopping, strict jobs, forgetting.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
-use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use crate::action::{Action, Signal};
 use crate::caller::{Process, Ticket};
-use crate::job::{End, Happening, Job, Next, REMEMBER_COUNT, State};
+use crate::heard::Word;
+use crate::job::{End, EndedBy, Happening, Job, Next, REMEMBER_COUNT, State};
 use crate::machine::Machine;
-use crate::views::returning as said;
+use crate::notice::{Figures, OfDevice, OfJob, OfProcess};
+use crate::refusal::Stays;
 
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
     pub(crate) fn expire<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         if let Some(late) = self.books.clients.end_wait(now_ns) {
-            let text = match late {
-                0 => "every client of the broker before came back".to_owned(),
-                late => format!("{late} clients did not come back yet and are counted with all they were granted"),
-            };
             if self.books.clients.is_empty() && self.live_jobs() == 0 && late == 0 {
                 // The first broker of this place has nobody to wait for.
             } else {
-                self.publish("adoption-done", None, None, text);
+                self.publish("adoption-done", None, None, OfDevice::Adopted(late));
             }
             for device in self.books.devices.keys().copied().collect::<Vec<_>>() {
                 self.share_headroom(device, machine, now_ns);
@@ -51,23 +49,17 @@ impl Policy {
         let mut killed = job.take_strict_kills(now_ns);
         actions.extend(killed.iter().map(|pid| Action::KillUnmanaged { job: id, pid: *pid }));
         let is_over = job.life.linger_until_ns().is_some_and(|until| now_ns >= until);
-        let text = |pid| format!("--strict killed pid {pid} of {id}: it used a GPU without Partage");
         // One that cannot be killed is tried again and named once.
-        killed.retain(|pid| job.note(text(*pid)));
+        killed.retain(|pid| job.note(OfProcess::StrictKill(*pid, id)));
         for action in actions {
             self.act(action);
         }
         for pid in killed {
-            let tell = Action::Tell {
-                job: id,
-                text: text(pid),
-            };
-            self.act(tell);
-            self.publish("strict-kill", Some(id), Some(pid), text(pid));
+            self.act(Action::tell(id, OfProcess::StrictKill(pid, id)));
+            self.publish("strict-kill", Some(id), Some(pid), OfProcess::StrictKill(pid, id));
         }
         if is_over {
-            let why = "its last process is gone";
-            self.end(id, (Happening::LingerOver, why), machine, now_ns);
+            self.end(id, (Happening::LingerOver, &EndedBy::LastProcess), machine, now_ns);
         }
     }
 
@@ -122,10 +114,9 @@ impl Policy {
             self.end(id, (Happening::EmptiedStopping, &reason), machine, now_ns);
         } else if job.record.registration.is_some() {
             // A container whose first process is gone is over: nobody is still to come.
-            let why = "its container is gone";
-            self.end(id, (Happening::EmptiedStopping, why), machine, now_ns);
+            self.end(id, (Happening::EmptiedStopping, &EndedBy::Container), machine, now_ns);
         } else if job.linger(now_ns) {
-            self.announce_end(id, "its last process is gone", now_ns);
+            self.announce_end(id, &EndedBy::LastProcess, now_ns);
             self.remember(id);
         }
     }
@@ -139,7 +130,7 @@ impl Policy {
     }
 
     /// Says that nothing of a job runs any more, and remembers since when.
-    fn announce_end(&mut self, id: JobId, why: &str, now_ns: u64) {
+    fn announce_end(&mut self, id: JobId, why: &dyn Display, now_ns: u64) {
         let unix_ns = self.unix_ns(now_ns);
         let shown: Vec<_> = self.books.jobs.get(&id).map_or(Vec::new(), |job| {
             let devices = job
@@ -154,16 +145,14 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return;
         };
-        let reason = why.to_owned();
+        let reason = why.to_string();
         job.announce_end(End { unix_ns, reason }, shown);
         let summary = job.summary();
-        let sentence = format!("{id} {}", summary.sentence());
         if !job.record.is_quiet && summary.has_used_a_gpu() {
-            let text = sentence.clone();
-            self.act(Action::Tell { job: id, text });
+            self.act(Action::tell(id, OfJob::Ended(id, summary.clone())));
         }
-        let numbers = self.ended_numbers(id, &summary);
-        self.publish_numbers("job-ended", (Some(id), None), format!("{sentence}: {why}"), numbers);
+        let what = OfJob::EndedBy(id, summary.clone(), why.to_string());
+        self.publish_numbers("job-ended", (Some(id), None), what, Figures::Ended(summary));
     }
 
     /// A process of a job that only lingered met the driver after all.
@@ -174,12 +163,17 @@ impl Policy {
         if !job.resume() {
             return;
         }
-        let text = format!("{id} goes on: a process of it that was still to come is there");
-        self.publish("job-resumed", Some(id), None, text);
+        self.publish("job-resumed", Some(id), None, OfJob::Resumed(id));
     }
 
     /// Ends a job, and hands out what it held.
-    pub(crate) fn end<M: Machine>(&mut self, id: JobId, (what, why): (Happening, &str), machine: &M, now_ns: u64) {
+    pub(crate) fn end<M: Machine>(
+        &mut self,
+        id: JobId,
+        (what, why): (Happening, &dyn Display),
+        machine: &M,
+        now_ns: u64,
+    ) {
         let Some(before) = self.books.jobs.get(&id).map(Job::state) else {
             return;
         };
@@ -192,7 +186,7 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return;
         };
-        let spared = job.spared_text();
+        let spared = job.spared();
         let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.note_totals(id);
@@ -201,12 +195,7 @@ impl Policy {
         self.act(Action::ForgetJob(id));
         self.remember(id);
         for ticket in tickets {
-            self.reply(
-                ticket,
-                Reply::Done {
-                    message: format!("{id} has ended{spared}"),
-                },
-            );
+            self.tell(ticket, Word::done(OfJob::HasEnded(id, spared.clone())));
         }
         for device in devices {
             self.share_headroom(device, machine, now_ns);
@@ -220,7 +209,7 @@ impl Policy {
             return;
         };
         job.note_spared(processes);
-        let spared = job.spared_text();
+        let spared = job.spared();
         let pids: BTreeSet<u32> = processes.iter().map(|(pid, _)| *pid).collect();
         let is_spared = |process: Process| pids.contains(&process.pid);
         let clients = job.clients.clone();
@@ -234,9 +223,7 @@ impl Policy {
             return;
         };
         for ticket in job.give_up_stop() {
-            let message = format!("{id} goes on{spared}");
-            let hint = "its user, or root, ends it".to_owned();
-            self.refuse(ticket, said::refused(message, hint));
+            self.refuse(ticket, Stays::Spared(id, spared.clone()));
         }
     }
 
@@ -244,28 +231,12 @@ impl Policy {
     pub(crate) fn ticket_gone(&mut self, ticket: Ticket) {
         let waits = |job: &&Job| job.life.queued().is_some_and(|queued| queued.ticket == ticket);
         if let Some(id) = self.books.jobs.values().find(waits).map(Job::id) {
-            self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
+            self.publish("job-gone", Some(id), None, OfJob::GivenUp(id));
             self.forget_waiting(id);
         }
         self.return_given_up(ticket);
         for job in self.books.jobs.values_mut() {
             job.forget_ticket(ticket);
-        }
-    }
-
-    /// Refuses a command line's request.
-    pub(crate) fn refuse(&mut self, ticket: Ticket, why: ErrorView) {
-        self.reply(ticket, Reply::Error(why));
-    }
-
-    /// What a waiting `run` hears when somebody stops its job.
-    pub(crate) fn stopped_while_waiting(id: JobId) -> ErrorView {
-        let message = format!("{id} was stopped while it waited for room");
-        ErrorView {
-            code: ErrorCode::Internal,
-            message,
-            hint: None,
-            holders: Vec::new(),
         }
     }
 }

@@ -3,15 +3,14 @@
 //!
 //! Nothing is promised, and nobody waits: what the job gets at its first use is decided then.
 
-use crate::books::room::foreseen::Foreseen;
 use partage_protocol::units::JobId;
 
 use super::Policy;
 use crate::books::room::placement::Unplaced;
 use crate::caller::Ticket;
+use crate::heard::Word;
 use crate::machine::Machine;
 use crate::request::RunSpec;
-use crate::views::foreseen::foreseen_reply;
 
 impl Policy {
     /// Answers with the devices of the job that lives with the request's token, else with those that it would have.
@@ -29,8 +28,8 @@ impl Policy {
         let found = of_job.map_or_else(|| self.would_have(spec, before, machine), Ok);
         match found {
             Ok(places) => {
-                let devices: Vec<Foreseen> = places.into_iter().map(|place| self.foreseen(place)).collect();
-                self.reply(ticket, foreseen_reply(&devices));
+                let devices = places.into_iter().map(|place| self.foreseen(place)).collect();
+                self.tell(ticket, Word::Foreseen(devices));
             }
             Err(Unplaced::Refused(why)) => self.refuse(ticket, why),
             Err(Unplaced::NoRoom { .. }) => {}

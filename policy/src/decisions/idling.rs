@@ -9,7 +9,6 @@
 //! away for DUR has to be idle for twice as long the next time, so that a call every DUR does not move its memory each
 //! time.
 
-use partage_protocol::size::format_duration;
 use partage_protocol::units::JobId;
 
 use super::Policy;
@@ -17,6 +16,7 @@ use crate::action::Action;
 use crate::books::seen::idle::can_leave;
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::notice::OfWay;
 use crate::residence::Residence;
 
 impl Policy {
@@ -46,10 +46,8 @@ impl Policy {
         };
         job.set_left_idle();
         let record = job.record.clone();
-        let for_ns = format_duration(quiet_ns);
-        let why = format!("{id} did nothing with its GPU for {for_ns}: it leaves it until its next call");
         self.act(Action::SaveJob(Box::new(record)));
-        self.publish("job-idle", Some(id), None, why.clone());
+        self.publish("job-idle", Some(id), None, OfWay::Idle(id, quiet_ns));
         self.act(Action::Leave(id));
     }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What enumeration and polls show of devices, and what follows for their jobs.
 
+use crate::action::Action;
 use crate::device::Seen;
 use std::collections::BTreeSet;
 
-use partage_protocol::size::format_bytes;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::action::Action;
 use crate::device::{Device, DeviceState};
 use crate::event::{DeviceSeen, DriverState, Measurement};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
+use crate::notice::{Figures, OfDevice, OfProcess};
 use crate::residence::Residence;
 
 impl Policy {
@@ -31,12 +31,11 @@ impl Policy {
                 Some(known) if known.state != DeviceState::Lost => known.see(seen),
                 lost => {
                     let usable_before = lost.map_or(0, |lost| lost.most_usable);
-                    let (index, model) = (seen.index, seen.model.clone());
-                    let text = format!("GPU {index} ({model}) has {}", format_bytes(seen.total_bytes));
+                    let what = OfDevice::Found(seen.index, seen.model.clone(), seen.total_bytes);
                     let mut device = Device::new(seen);
                     device.note_usable(usable_before);
                     self.books.devices.insert(uuid, device);
-                    self.publish("device-found", None, None, text);
+                    self.publish("device-found", None, None, what);
                 }
             }
             self.share_headroom(uuid, machine, now_ns);
@@ -49,8 +48,7 @@ impl Policy {
             .copied()
             .collect();
         for device in missing {
-            let why = "the driver does not show it any more".into();
-            self.lose_device(device, why, machine, now_ns);
+            self.lose_device(device, OfDevice::NotShown.to_string(), machine, now_ns);
         }
     }
 
@@ -64,16 +62,16 @@ impl Policy {
             return;
         };
         known.lose(&why);
-        let text = format!("GPU {} is lost: {why}", known.seen.index);
+        let what = OfDevice::Lost(known.seen.index, why);
         for job in self
             .books
             .jobs
             .values_mut()
             .filter(|job| job.state().holds_memory() && job.slot_of(device).is_some())
         {
-            job.note(text.clone());
+            job.note(&what);
         }
-        self.publish("device-lost", None, None, text);
+        self.publish("device-lost", None, None, what);
         self.forget_unmanaged_time(device, now_ns);
         // Nobody waits for a device that does not answer.
         for waiting in self.books.overheads.take_waiting_on(device) {
@@ -144,17 +142,9 @@ impl Policy {
             let index = known.seen.index;
             let Some(id) = job else {
                 if is_new {
-                    let text = format!(
-                        "pid {} uses {} of GPU {index}",
-                        process.pid,
-                        process.bytes.map_or("an unknown amount".to_owned(), format_bytes)
-                    );
-                    self.publish_numbers(
-                        "unmanaged",
-                        (None, Some(process.pid)),
-                        text,
-                        self.used_on(measured.device, process.bytes),
-                    );
+                    let what = OfProcess::Uses(process.pid, process.bytes, index);
+                    let used = Figures::Used(measured.device, process.bytes);
+                    self.publish_numbers("unmanaged", (None, Some(process.pid)), what, used);
                 }
                 continue;
             };
@@ -163,18 +153,11 @@ impl Policy {
             };
             if state.see_unmanaged(process.pid, now_ns) {
                 let pid = process.pid;
-                let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
-                state.note(text.clone());
-                self.act(Action::Tell {
-                    job: id,
-                    text: text.clone(),
-                });
-                self.publish_numbers(
-                    "unmanaged",
-                    (Some(id), Some(pid)),
-                    text,
-                    self.used_on(measured.device, process.bytes),
-                );
+                let what = OfProcess::Unlimited(pid, id, index);
+                state.note(&what);
+                self.act(Action::tell(id, &what));
+                let used = Figures::Used(measured.device, process.bytes);
+                self.publish_numbers("unmanaged", (Some(id), Some(pid)), what, used);
             }
         }
         self.forget_unmanaged(measured);

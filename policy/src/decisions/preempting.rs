@@ -21,6 +21,7 @@ use crate::books::room::placement::Shortages;
 use crate::books::room::survey::{Absent, Survey};
 use crate::job::{Job, Returning};
 use crate::machine::Machine;
+use crate::notice::{Awaits, OfWay};
 use crate::residence::Residence;
 
 /// Of so many possible victims every choice is looked at; of more, those are spared that are not needed, the largest
@@ -48,7 +49,7 @@ impl Policy {
         };
         let leaving: Absent = self.books.jobs.values().filter(is_leaving).map(Job::id).collect();
         if !leaving.is_empty() && fits(&leaving) {
-            return Some(waits_for(&leaving));
+            return Some(Awaits::Leaving(leaving.into_iter().collect()).to_string());
         }
         let is_near = |job: &Job| shortages.keys().any(|device| job.slot_of(*device).is_some());
         let mut possible = Vec::new();
@@ -76,7 +77,7 @@ impl Policy {
             self.send_away(*victim, (id, class));
         }
         victims.extend(leaving);
-        Some(waits_for(&victims))
+        Some(Awaits::Leaving(victims.into_iter().collect()).to_string())
     }
 
     fn send_away(&mut self, victim: JobId, (id, class): (JobId, Class)) {
@@ -86,11 +87,10 @@ impl Policy {
         job.set_left_for(id);
         let record = job.record.clone();
         let own = record.terms.class;
-        let why = format!("{victim} ({own}) leaves its GPU for {id} ({class}) and comes back by itself");
         self.act(Action::SaveJob(Box::new(record)));
-        let text = format!("suspended for {id}, which has priority {class}; it comes back by itself");
-        self.act(Action::Tell { job: victim, text });
-        self.publish("job-preempted", Some(victim), None, why.clone());
+        self.act(Action::tell(victim, OfWay::LeavesFor(id, class)));
+        let what = OfWay::Leaves(victim, own, id, class);
+        self.publish("job-preempted", Some(victim), None, what);
         self.act(Action::Leave(victim));
     }
 
@@ -104,7 +104,7 @@ impl Policy {
         let record = job.record.clone();
         self.books.swaps.refuse(id, now_ns);
         self.act(Action::SaveJob(Box::new(record)));
-        self.publish("suspend-failed", Some(id), None, format!("{id} goes on: {why}"));
+        self.publish("suspend-failed", Some(id), None, OfWay::GoesOn(id, why.to_owned()));
     }
 
     /// A command wants it suspended until another one brings it back.
@@ -173,7 +173,7 @@ impl Policy {
         returning.come_by_itself(now_ns);
         if is_early {
             returning.let_pass_until(self.books.runs_back_ns);
-            returning.wait_for("this broker has just begun, and the run that it left for may ask again");
+            returning.wait_for(&Awaits::Run.to_string());
         }
         if !was_wanted && !returning.is_coming {
             self.books.queue.join(id);
@@ -195,12 +195,6 @@ fn is_leaving(job: &&Job) -> bool {
 fn may_leave_for(job: &Job, class: Class) -> bool {
     let is_lower = job.record.terms.class < class && job.record.is_preemptible();
     is_lower && can_leave(job)
-}
-
-fn waits_for(victims: &Absent) -> String {
-    let victims: Vec<String> = victims.iter().map(JobId::to_string).collect();
-    let verb = if victims.len() == 1 { "leaves" } else { "leave" };
-    format!("{} {verb} the GPU", victims.join(", "))
 }
 
 /// Those that hold the fewest bytes together without whom, and without those that are leaving anyhow, it fits.

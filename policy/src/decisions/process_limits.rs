@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 
-use partage_protocol::size::format_bytes;
 use partage_protocol::units::JobId;
 
 use super::Policy;
@@ -18,7 +17,8 @@ use crate::caller::{Caller, Process};
 use crate::event::Change;
 use crate::job::{OwnLimit, Placement};
 use crate::machine::Machine;
-use crate::refusal::{Refused, invalid, not_allowed};
+use crate::notice::{Figures, OfJob};
+use crate::refusal::{Amiss, Refusal};
 
 impl Policy {
     /// The numbers of a job's processes are what its record says.
@@ -44,7 +44,7 @@ impl Policy {
         change: &Change,
         machine: &M,
         now_ns: u64,
-    ) -> Result<JobId, Refused> {
+    ) -> Result<JobId, Refusal> {
         let (id, process) = self.client_of_pid(pid, caller)?;
         let only_mem = Change {
             mem: change.mem.clone(),
@@ -53,8 +53,7 @@ impl Policy {
         };
         let said = read_limit(change, ("mem", change.mem.as_deref()), caller)?;
         let (Some(said), true) = (said, *change == only_mem) else {
-            let hint = format!("partage set process:{pid} mem=4GiB; all else is the job's: partage set {id} …");
-            return Err(invalid("of one process alone only mem can be set".into(), Some(hint)));
+            return Err(Amiss::OnlyMem(pid.to_owned(), id).into());
         };
         let judge = self.judge_of(id);
         let alive: BTreeSet<Process> = self.books.clients.values().map(|client| client.process).collect();
@@ -70,8 +69,7 @@ impl Policy {
             let bytes = said.value.map(|amount| amount.on(device.usable()));
             self.check_size(device, bytes.unwrap_or(0), device.seen.total_bytes, "mem")?;
             let mut asked = said.clone().map(|_| bytes);
-            let judged = judge.process_limit(Some(&asked), device.size());
-            let (limit, words) = judged.map_err(not_allowed)?;
+            let (limit, words) = judge.process_limit(Some(&asked), device.size())?;
             asked.settle();
             place
                 .own
@@ -85,20 +83,11 @@ impl Policy {
         }
         self.apply(id, &places, machine, now_ns);
         self.show_pages(id);
-        let now = places.iter().map(|place| {
-            let limit = place.process_limit(process);
-            let limit = limit.map_or("no limit of its own".to_owned(), |limit| {
-                format!("at most {}", format_bytes(limit))
-            });
-            format!("{limit} on {}", self.gpu(place.device))
-        });
-        let text = format!(
-            "pid {} of {id} has {} now",
-            process.pid,
-            now.collect::<Vec<_>>().join(", ")
-        );
-        let numbers = self.process_numbers(id, process);
-        self.publish_numbers("limit-changed", (Some(id), Some(process.pid)), text, numbers);
+        let limits = places.iter();
+        let limits = limits.map(|place| (place.process_limit(process), self.gpu(place.device)));
+        let what = OfJob::OwnLimits(id, process.pid, limits.collect());
+        let about = (Some(id), Some(process.pid));
+        self.publish_numbers("limit-changed", about, what, Figures::Process(process));
         if let Some(record) = self.books.jobs.get(&id).map(|job| job.record.clone()) {
             self.act(Action::SaveJob(Box::new(record)));
         }

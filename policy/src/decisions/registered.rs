@@ -5,15 +5,15 @@ use partage_protocol::units::JobId;
 
 use super::Policy;
 use crate::event::Run;
-use crate::machine::Machine;
-use crate::refusal::invalid;
+use crate::heard::Word;
+use crate::refusal::Missed;
 
 impl Policy {
     /// Answers a request that needs no new job; false where it does.
-    pub(super) fn is_answered<M: Machine>(&mut self, run: &Run, machine: &M, now_ns: u64) -> bool {
+    pub(super) fn is_answered(&mut self, run: &Run, now_ns: u64) -> bool {
         let takes_processes = |id: &JobId| self.books.jobs.get(id).is_some_and(|job| job.state().takes_processes());
         if let Some(id) = run.caller.inside.filter(takes_processes) {
-            self.inside(run, id, machine, now_ns);
+            self.inside(run, id, now_ns);
             return true;
         }
         // Asked again by a caller that lost the broker before.
@@ -28,20 +28,17 @@ impl Policy {
     }
 
     /// A process that is in a container's control group asks for a job: it has one.
-    fn inside<M: Machine>(&mut self, run: &Run, id: JobId, machine: &M, now_ns: u64) {
+    fn inside(&mut self, run: &Run, id: JobId, now_ns: u64) {
         if run.request.restored.is_some() {
-            let why = invalid(
-                format!("this is inside {id}, a container's job, which a restored job cannot join"),
-                Some("restore it outside the container".to_owned()),
-            );
-            return self.refuse(run.ticket, why);
+            return self.refuse(run.ticket, Missed::InsideRestored(id));
         }
         // A lazy job's process only waits for a job to belong to.
         if run.request.token.is_some() {
             return self.join(run.ticket, id, now_ns);
         }
-        if let Some(reply) = self.inside_reply(id, &run.caller, machine) {
-            self.reply(run.ticket, reply);
+        if let Some(job) = self.books.jobs.get(&id) {
+            let seen = Box::new((job.clone(), run.caller.clone()));
+            self.tell(run.ticket, Word::Inside(seen));
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::action::Action;
 use crate::config::{NewRules, Order};
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
+use crate::notice::{Figures, OfJob};
 
 impl Policy {
     /// The configuration was read anew.
@@ -154,10 +155,8 @@ impl Policy {
             };
             let is_other = |(old, new): (&Placement, &Placement)| numbers(old) != numbers(new);
             if record.devices.iter().zip(&places).any(is_other) {
-                let now = self.describe(&places);
-                let text = format!("{id} has {now} now, by the rules");
-                let numbers = self.job_numbers(id);
-                self.publish_numbers("limit-changed", (Some(id), None), text, numbers);
+                let what = OfJob::LimitsByRules(id, self.describe(&places));
+                self.publish_numbers("limit-changed", (Some(id), None), what, Figures::Job);
             }
             is_changed = true;
         }

@@ -9,7 +9,6 @@
 //! The broker asks for the room once more and claims it with the mark that says *coming*, before any other event.
 //! Several commands may wait for one job, each for as long as it was told.
 
-use partage_protocol::size::format_duration;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
@@ -21,10 +20,12 @@ use crate::books::room::survey::Survey;
 use crate::books::who::Access;
 use crate::caller::{Caller, Ticket};
 use crate::event::{Return, TargetQuery};
+use crate::heard::Word;
 use crate::job::{Job, Returning, State, Wait};
 use crate::machine::Machine;
+use crate::notice::OfWay;
+use crate::refusal::{Missed, NoRoom, Stays};
 use crate::residence::Residence;
-use crate::views::returning as said;
 
 /// Where the driver shows less room than the books, a return is tried again after this.
 const AGAIN_NS: u64 = SECOND_NS;
@@ -45,14 +46,10 @@ impl Policy {
         let Some(job) = self.books.jobs.get(&id) else { return };
         let residence = job.residence();
         if job.state() == State::Waiting {
-            let message = format!("{id} waits in the queue to start: it is not suspended");
-            return self.refuse(ticket, said::refused(message, format!("partage why {id}")));
+            return self.refuse(ticket, Stays::Waiting(id));
         }
         match residence {
-            Residence::Here => {
-                let message = format!("{id} is not suspended");
-                self.reply(ticket, said::done(message));
-            }
+            Residence::Here => self.tell(ticket, Word::done(OfWay::NotAway(id))),
             Residence::Away | Residence::Coming => {
                 let returning = self.books.returning.entry(id).or_default();
                 if !returning.is_wanted() && residence == Residence::Away && !returning.is_coming {
@@ -68,15 +65,9 @@ impl Policy {
                 };
                 returning.join(wait, residence == Residence::Coming);
             }
-            Residence::Poisoned => {
-                let message = format!("the driver lost a process of {id}, which can never run again");
-                let hint = format!("partage why {id}; to end it: partage stop {id}");
-                self.refuse(ticket, said::refused(message, hint));
-            }
+            Residence::Poisoned => self.refuse(ticket, Stays::Poisoned(id)),
             Residence::Leaving | Residence::Moving | Residence::Saving => {
-                let message = format!("{id} is {} now", residence.word());
-                let hint = format!("once that is over: partage resume {id}");
-                self.refuse(ticket, said::refused(message, hint));
+                self.refuse(ticket, Stays::OnItsWay(id, residence));
             }
         }
     }
@@ -90,7 +81,7 @@ impl Policy {
             return;
         }
         job.set_stuck(Some(why.to_owned()));
-        self.publish("job-stuck", Some(id), None, stands(id, why));
+        self.publish("job-stuck", Some(id), None, OfWay::Stuck(id, why.to_owned()));
         let returning = self
             .books
             .returning
@@ -98,7 +89,7 @@ impl Policy {
             .filter(|returning| returning.is_coming);
         let waits = returning.map(|returning| std::mem::take(&mut returning.waits));
         for wait in waits.into_iter().flatten() {
-            self.refuse(wait.ticket, said::refused(stands(id, why), format!("partage why {id}")));
+            self.refuse(wait.ticket, Stays::Stuck(id, why.to_owned()));
         }
     }
 
@@ -110,18 +101,12 @@ impl Policy {
         };
         job.note(text);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
-        let end = match is_here {
-            true => "there was room, and it runs there now",
-            false => "there was no room, and it was sent away again",
-        };
         let is_beside = |job: &&mut Job| {
             let shares = devices.iter().any(|device| job.slot_of(*device).is_some());
             job.id() != id && job.state().holds_memory() && shares
         };
         for job in self.books.jobs.values_mut().filter(is_beside) {
-            job.note(format!(
-                "another program brought {id}, which was suspended, back to a GPU of this job: {end}"
-            ));
+            job.note(OfWay::BroughtBack(id, is_here));
         }
     }
 
@@ -141,26 +126,24 @@ impl Policy {
         match end {
             Return::Back(text) => {
                 for wait in returning.waits {
-                    self.reply(wait.ticket, said::done(text.clone()));
+                    self.tell(wait.ticket, Word::done(&text));
                 }
             }
             Return::Never(text) => {
                 for wait in returning.waits {
-                    let why = said::refused(text.clone(), format!("partage why {id}"));
-                    self.refuse(wait.ticket, why);
+                    self.refuse(wait.ticket, Stays::Never(id, text.clone()));
                 }
             }
             Return::Ended => {
                 for wait in returning.waits {
-                    self.refuse(wait.ticket, said::ended(id));
+                    self.refuse(wait.ticket, Missed::EndedMeanwhile(id));
                 }
             }
             Return::NoRoom(reason) => {
                 let (patient, hasty): (Vec<Wait>, Vec<Wait>) =
                     returning.waits.into_iter().partition(|wait| wait.is_patient);
                 for wait in hasty {
-                    let message = format!("{id} stays suspended: {reason}");
-                    self.refuse(wait.ticket, said::no_room(message, Vec::new()));
+                    self.refuse(wait.ticket, NoRoom::Back(id, reason.clone(), None, Vec::new()));
                 }
                 returning = Returning {
                     waits: patient,
@@ -191,8 +174,7 @@ impl Policy {
             late.extend(over.map(|wait| (*id, wait.ticket)));
         }
         for (id, ticket) in late {
-            let message = format!("{id} is still coming back");
-            self.refuse(ticket, said::refused(message, format!("partage why {id}")));
+            self.refuse(ticket, Stays::Coming(id));
         }
     }
 
@@ -228,7 +210,7 @@ impl Policy {
         match job.residence() {
             Residence::Away => {}
             Residence::Here => {
-                self.returned(id, Return::Back(format!("{id} runs again")), now_ns);
+                self.returned(id, Return::Back(OfWay::Back(id).to_string()), now_ns);
                 return false;
             }
             // Something else brings it back, or will say what became of it.
@@ -293,19 +275,12 @@ impl Policy {
                 false => Vec::new(),
             };
             if is_over {
-                let message = match wait.is_patient {
-                    true => {
-                        let waited = format_duration(now_ns.saturating_sub(wait.since_ns));
-                        format!("{id} stays suspended: no room within {waited}: {}", wait.reason)
-                    }
-                    false => format!("{id} stays suspended: {}", wait.reason),
-                };
-                self.refuse(wait.ticket, said::no_room(message, holders));
+                let waited_ns = wait.is_patient.then(|| now_ns.saturating_sub(wait.since_ns));
+                self.refuse(wait.ticket, NoRoom::Back(id, wait.reason, waited_ns, holders));
                 continue;
             }
             if is_told {
-                let reply = said::waits(position, wait.reason.clone(), holders);
-                self.reply(wait.ticket, reply);
+                self.tell(wait.ticket, Word::Waiting(position, wait.reason.clone(), holders));
             }
             on.push(wait);
         }
@@ -317,10 +292,4 @@ impl Policy {
         self.books.returning.insert(id, returning);
         true
     }
-}
-
-/// What is said of a job whose memory stands on its way.
-#[must_use]
-pub fn stands(id: JobId, why: &str) -> String {
-    format!("{id} stands on its way: {why}; it goes on by itself once that is over")
 }

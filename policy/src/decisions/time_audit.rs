@@ -11,6 +11,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use super::Policy;
 use crate::action::Action;
 use crate::config::Response;
+use crate::notice::{OfProcess, OfWay};
 
 /// Figures of all processes that add up to more do not divide the device's time among them.
 const OVERLAP_PPM: u32 = WHOLE_PPM / 20 * 21;
@@ -120,11 +121,10 @@ impl Policy {
             let Some(text) = self.time_drift_text(job, device) else {
                 return;
             };
-            self.publish("drift", Some(job), None, format!("{job}: {text}"));
+            self.publish("drift", Some(job), None, OfWay::TimeDrifts(job, text));
         } else {
             let gpu = self.gpu(device);
-            let text = format!("{job} and NVML agree again about the time of {gpu}");
-            self.publish("drift-over", Some(job), None, text);
+            self.publish("drift-over", Some(job), None, OfWay::TimeAgrees(job, gpu));
         }
     }
 
@@ -141,7 +141,6 @@ impl Policy {
             let Some(text) = self.time_drift_text(job, device) else {
                 continue;
             };
-            let reason = format!("audit.drift = kill: {text}");
             for pid in self.busy_pids(job, device) {
                 let mut clients = self.books.clients.values();
                 let Some(process) = clients
@@ -150,12 +149,12 @@ impl Policy {
                 else {
                     continue;
                 };
-                let text = format!("pid {pid} of {job} is killed: {reason}");
+                let what = OfProcess::KilledFor(pid, job, text.clone());
                 if let Some(job) = self.books.jobs.get_mut(&job) {
-                    job.note(text.clone());
+                    job.note(&what);
                 }
                 self.act(Action::KillProcess(process));
-                self.publish("drift-killed", Some(job), Some(pid), text);
+                self.publish("drift-killed", Some(job), Some(pid), what);
             }
             if let Some(audit) = self.books.times.audit_mut(job, device) {
                 audit.note_killed();
@@ -172,8 +171,7 @@ impl Policy {
         });
         for (job, device) in self.books.times.replace(times, now_ns) {
             let gpu = self.gpu(device);
-            let text = format!("{job} has work on {gpu} that does not end: others do not wait for it");
-            self.publish("not-draining", Some(job), None, text);
+            self.publish("not-draining", Some(job), None, OfWay::NotDraining(job, gpu));
         }
         self.count_measured(now_ns);
         self.audit_times(now_ns);

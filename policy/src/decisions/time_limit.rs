@@ -13,12 +13,12 @@
 use crate::books::seen::due::TIME_LIMIT_GRACE_NS;
 use crate::books::seen::due::TIME_WARNING_NS;
 use crate::books::seen::due::time_warning_at;
-use partage_protocol::size::format_duration;
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::action::{Action, Signal};
-use crate::job::JobRecord;
+use crate::job::{EndedBy, JobRecord};
+use crate::notice::{Figures, OfJob};
 use crate::residence::Residence;
 
 /// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the
@@ -46,17 +46,10 @@ impl Policy {
         if limit_ns <= 2 * TIME_WARNING_NS {
             return;
         }
-        let text = format!(
-            "{id} ends in {}: its time limit of {} is nearly over",
-            format_duration((at_ns - now_ns).next_multiple_of(SECOND_NS)),
-            format_duration(limit_ns)
-        );
-        let tell = Action::Tell {
-            job: id,
-            text: text.clone(),
-        };
-        self.act(tell);
-        self.publish("time-limit-near", Some(id), None, text);
+        let left_ns = (at_ns - now_ns).next_multiple_of(SECOND_NS);
+        let what = OfJob::TimeNear(id, left_ns, limit_ns);
+        self.act(Action::tell(id, &what));
+        self.publish("time-limit-near", Some(id), None, what);
     }
 
     /// Ends a job whose time limit is over; nothing happens before.
@@ -68,24 +61,17 @@ impl Policy {
             return;
         }
         job.set_over_time();
-        let limit = format_duration(job.record.terms.time_limit_ns.unwrap_or(0));
-        let reason = format!(
-            "its time limit of {limit} was over ({})",
-            job.record.terms.origin.time_limit
-        );
+        let terms = &job.record.terms;
+        let limit_ns = terms.time_limit_ns.unwrap_or(0);
+        let reason = EndedBy::TimeLimit(limit_ns, terms.origin.time_limit.clone());
         let kill_at_ns = now_ns.saturating_add(TIME_LIMIT_GRACE_NS);
         // One that is ended already is killed at most that much later than otherwise.
         let by = job.record.uid;
-        job.order_stop(None, kill_at_ns, (&reason, by));
-        let grace = format_duration(TIME_LIMIT_GRACE_NS);
-        let text = format!("{id} has run for {limit}, its time limit: SIGTERM now, SIGKILL in {grace}");
-        self.act(Action::Tell {
-            job: id,
-            text: text.clone(),
-        });
+        job.order_stop(None, kill_at_ns, (reason, by));
+        let what = OfJob::TimeOver(id, limit_ns);
+        self.act(Action::tell(id, &what));
         let signal = Signal::Terminate;
         self.act(Action::SignalJob { job: id, signal, by });
-        let numbers = self.job_numbers(id);
-        self.publish_numbers("time-limit", (Some(id), None), text, numbers);
+        self.publish_numbers("time-limit", (Some(id), None), what, Figures::Job);
     }
 }

@@ -18,12 +18,12 @@
 //! measure.
 
 use crate::books::seen::unmanaged::how_unmanaged;
-use partage_protocol::terms::format_part;
 use partage_protocol::units::DeviceUuid;
 
 use super::Policy;
 use crate::action::Action;
 use crate::event::{Measurement, ProcessUse};
+use crate::notice::{Figures, OfProcess};
 
 impl Policy {
     /// Takes over what a look says of the time that processes of no job use.
@@ -42,11 +42,9 @@ impl Policy {
         let told = known.see_unmanaged(&here, (all, even), now_ns);
         for (pid, job, part) in told {
             let broker = self.other_broker(device, pid);
-            let numbers = self.busy_on(device, part);
-            let part = format_part(part);
             let how = how_unmanaged(broker.as_deref());
-            let text = format!("pid {pid} uses {part} of the time of GPU {index}{how}, which cannot share it out");
-            self.publish_numbers("unmanaged-busy", (job, Some(pid)), text, numbers);
+            let what = OfProcess::Busy(pid, part, index, how);
+            self.publish_numbers("unmanaged-busy", (job, Some(pid)), what, Figures::Busy(device, part));
         }
         self.tell_unmanaged_load(device, now_ns);
     }

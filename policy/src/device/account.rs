@@ -16,8 +16,9 @@
 //! lists (processes of other containers), less the reserve. A device that uses the host's memory lacks what the host
 //! has in use, and the reserve is kept available beside it.
 
-use partage_protocol::admin::Holder;
 use partage_protocol::units::JobId;
+
+use crate::holding::{Holding, Who, sort_holders};
 
 /// One job on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,32 +217,19 @@ impl DeviceAccount {
     }
 
     /// Who holds the device, the greatest first.
-    pub(crate) fn holders(&self) -> Vec<Holder> {
-        let holder = |who: String, bytes| Holder {
+    pub(crate) fn holders(&self) -> Vec<Holding> {
+        let others = if self.is_unified { Who::Host } else { Who::Hidden };
+        let jobs = self.holds.iter().map(|hold| (Who::Job(hold.job), hold.committed()));
+        let unmanaged = self.processes.iter().map(|(pid, bytes)| (Who::Process(*pid), *bytes));
+        let all = jobs.chain(unmanaged).chain([(others, self.unexplained)]);
+        let holding = |(who, bytes)| Holding {
             who,
             gpu: self.index,
             bytes,
-            compute: None,
+            ppm: None,
         };
-        let jobs = self
-            .holds
-            .iter()
-            .map(|hold| holder(hold.job.to_string(), hold.committed()));
-        let unmanaged = self
-            .processes
-            .iter()
-            .map(|(pid, bytes)| holder(format!("pid {pid}"), *bytes));
-        let others = match self.is_unified {
-            true => "the host",
-            false => "processes not visible",
-        };
-        let unexplained = (self.unexplained > 0).then(|| holder(others.into(), self.unexplained));
-        let mut all: Vec<Holder> = jobs
-            .chain(unmanaged)
-            .chain(unexplained)
-            .filter(|holder| holder.bytes > 0)
-            .collect();
-        all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.who.cmp(&b.who)));
+        let mut all: Vec<_> = all.filter(|(_, bytes)| *bytes > 0).map(holding).collect();
+        sort_holders(&mut all);
         all
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A denial: why an allocation was denied, and what is remembered of the last one.
 
-use partage_protocol::admin::DeniedView;
+use partage_protocol::denied::Denied;
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{VERDICT_CARD_FULL, VERDICT_PROCESS_LIMIT};
 use partage_protocol::size::format_bytes;
@@ -100,7 +100,7 @@ impl Reason {
     }
 
     /// Its counter.
-    pub(crate) fn counter(self, denied: &mut DeniedView) -> &mut u64 {
+    pub(crate) fn counter(self, denied: &mut Denied) -> &mut u64 {
         match self {
             Self::Limit => &mut denied.limit,
             Self::ProcessLimit => &mut denied.process_limit,
@@ -113,8 +113,8 @@ impl Reason {
 }
 
 /// The denials of two slots, or jobs, together.
-pub(crate) fn both(one: &DeniedView, other: &DeniedView) -> DeniedView {
-    DeniedView {
+pub(crate) fn both(one: &Denied, other: &Denied) -> Denied {
+    Denied {
         limit: one.limit.saturating_add(other.limit),
         card_full: one.card_full.saturating_add(other.card_full),
         no_broker: one.no_broker.saturating_add(other.no_broker),

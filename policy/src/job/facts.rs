@@ -2,13 +2,14 @@
 //! The facts of a job, and every way in which a decision changes them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::ops::Deref;
 
-use partage_protocol::admin::DeniedView;
+use partage_protocol::denied::Denied;
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
 use super::denial::{Reason, both};
-use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
+use super::life::{EndedBy, Happening, LINGER_NS, Life, REMEMBER_NS};
 use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
@@ -30,7 +31,7 @@ pub(crate) struct Stopping {
     pub kill_at_ns: u64,
     pub is_killed: bool,
     /// Why, for the job's end.
-    pub reason: String,
+    pub reason: EndedBy,
     /// In whose name: 0 is root.
     pub by: u32,
     /// Processes of other users, which were left alone, and whose they are.
@@ -74,7 +75,7 @@ pub(crate) struct Facts {
     pub is_time_warned: bool,
     /// Its time limit ends it, or did.
     pub is_over_time: bool,
-    pub denied: DeniedView,
+    pub denied: Denied,
     /// Sentences worth a user's attention, without repetition.
     pub notes: Vec<String>,
     /// Unmanaged descendants by pid, and when each was first seen.
@@ -111,7 +112,7 @@ impl Job {
             time_limit_at_ns: None,
             is_time_warned: false,
             is_over_time: false,
-            denied: DeniedView::default(),
+            denied: Denied::default(),
             notes: Vec::new(),
             unmanaged: BTreeMap::new(),
             strangers_seen: 0,
@@ -165,8 +166,9 @@ impl Job {
 
     /// Adds a note once, the newest last; a program that provokes endless different ones pushes out the oldest. Answers
     /// whether it is new.
-    pub(crate) fn note(&mut self, text: String) -> bool {
+    pub(crate) fn note(&mut self, what: impl Display) -> bool {
         const NOTES: usize = 20;
+        let text = what.to_string();
         let is_new = !self.notes.contains(&text);
         if is_new {
             self.0.notes.push(text);
@@ -353,12 +355,12 @@ impl Job {
     }
 
     /// It is told to stop, and killed at that instant if it has not: the earliest one counts.
-    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, (reason, by): (&str, u32)) {
+    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, (reason, by): (EndedBy, u32)) {
         let stopping = self.0.stopping.get_or_insert_with(|| Stopping {
             tickets: Vec::new(),
             kill_at_ns,
             is_killed: false,
-            reason: reason.to_owned(),
+            reason,
             by,
             spared: Vec::new(),
         });
@@ -385,18 +387,10 @@ impl Job {
         }
     }
 
-    /// `: pid 7 of root was not signalled, …`; nothing where all were.
-    pub(crate) fn spared_text(&self) -> String {
-        let spared = self.0.stopping.as_ref().map_or(&[][..], |stopping| &stopping.spared);
-        let spared: Vec<String> = spared
-            .iter()
-            .map(|(pid, user)| format!("pid {pid} of {user}"))
-            .collect();
-        match spared.len() {
-            0 => String::new(),
-            1 => format!(": {} was not signalled, which is another user's", spared.join(", ")),
-            _ => format!(": {} were not signalled, which are other users'", spared.join(", ")),
-        }
+    /// The processes that were left alone by it, and whose they are.
+    pub(crate) fn spared(&self) -> Vec<(u32, String)> {
+        let stopping = self.0.stopping.as_ref();
+        stopping.map_or_else(Vec::new, |stopping| stopping.spared.clone())
     }
 
     /// All of it that may be killed was; answers who waited for its end.

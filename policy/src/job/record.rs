@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The job's record: for the next broker, and of its end.
 
-use partage_protocol::admin::DeniedView;
+use partage_protocol::denied::Denied;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::terms::Class;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -323,7 +323,7 @@ pub struct EndedSlot {
     /// Highest use seen.
     pub peak: u64,
     /// Denials by reason.
-    pub denied: DeniedView,
+    pub denied: Denied,
     /// The last one.
     pub last_denial: Option<Denial>,
     /// Index of the device then.

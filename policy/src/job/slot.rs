@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 
-use partage_protocol::admin::DeniedView;
+use partage_protocol::denied::Denied;
 use partage_protocol::job_ledger::JobLedger;
 
 use super::denial::{Denial, Reason};
@@ -19,7 +19,7 @@ pub(crate) struct Slot(SlotFacts);
 pub(crate) struct SlotFacts {
     pub ledger: JobLedger,
     pub peak: u64,
-    pub denied: DeniedView,
+    pub denied: Denied,
     pub last_denial: Option<Denial>,
     /// The limit was set below use, which has not fallen since.
     pub is_lowered: bool,
@@ -43,7 +43,7 @@ impl Slot {
             highest_limit: ledger.limit(),
             ledger,
             peak: 0,
-            denied: DeniedView::default(),
+            denied: Denied::default(),
             last_denial: None,
             is_lowered: false,
             was: None,

@@ -2,10 +2,8 @@
 //! An admitted job as its `run` hears of it.
 
 use crate::books::Books;
-use crate::job::{JobRecord, Placement};
-use partage_protocol::admin::Admitted;
+use crate::job::Placement;
 use partage_protocol::size::format_bytes;
-use partage_protocol::units::JobId;
 
 impl Books {
     /// `GPU 3 (H200), limit 35.2 GiB`, comma-separated.
@@ -31,18 +29,5 @@ impl Books {
             }
         };
         places.iter().map(one).collect::<Vec<_>>().join("; ")
-    }
-
-    /// What is said of a job that was admitted, without notes.
-    pub(crate) fn admitted(&self, record: &JobRecord) -> Admitted {
-        let slots = 0..record.devices.len();
-        Admitted {
-            job: JobId(record.id).to_string(),
-            token: record.token.iter().map(|byte| format!("{byte:02x}")).collect(),
-            devices: slots.map(|slot| self.slot_view(JobId(record.id), slot, 0, 0)).collect(),
-            is_private: self.config.is_private,
-            notes: Vec::new(),
-            terms: record.terms.view(Some(record.started_unix_ns), true),
-        }
     }
 }

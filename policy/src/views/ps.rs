@@ -5,9 +5,7 @@
 
 use std::ops::Bound;
 
-use partage_protocol::admin::{
-    ClientView, ContainerView, ErrorView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView,
-};
+use partage_protocol::admin::{ClientView, ContainerView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Word;
 use partage_protocol::size::format_duration;
@@ -24,7 +22,7 @@ use crate::caller::Caller;
 use crate::event::TargetQuery;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot, overhead_of};
-use crate::refusal::invalid;
+use crate::refusal::{Missed, Refusal};
 use crate::registration::Registration;
 use crate::residence::Residence;
 use crate::time::Measured;
@@ -65,22 +63,15 @@ impl Books {
     ///
     /// # Errors
     /// The target is none, several, or no target.
-    pub fn get<M: Machine>(&self, caller: &Caller, target: &TargetQuery, machine: &M) -> Result<Reply, Box<ErrorView>> {
-        let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
+    pub fn get<M: Machine>(&self, caller: &Caller, target: &TargetQuery, machine: &M) -> Result<Reply, Refusal> {
+        let id = self.resolve(target, caller, Access::Look)?;
         let job = self.jobs.get(&id).map(|job| self.view(job, caller, machine));
-        job.map(Reply::Job)
-            .ok_or_else(|| Box::new(invalid(format!("{id} is unknown"), None)))
+        job.map(Reply::Job).ok_or_else(|| Missed::Unknown(id).into())
     }
 
     /// One job as `caller` may see it.
     pub fn job_view<M: Machine>(&self, id: JobId, caller: &Caller, machine: &M) -> Option<JobView> {
         self.jobs.get(&id).map(|job| self.view(job, caller, machine))
-    }
-
-    /// What a caller inside a container that is a job hears who asks for one.
-    pub(crate) fn inside_reply<M: Machine>(&self, id: JobId, caller: &Caller, machine: &M) -> Option<Reply> {
-        let view = self.job_view(id, caller, machine)?;
-        Some(Reply::Inside(Box::new(view)))
     }
 
     pub(crate) fn view<M: Machine>(&self, job: &Job, caller: &Caller, machine: &M) -> JobView {

@@ -12,8 +12,8 @@ use crate::caller::Caller;
 use crate::event::TargetQuery;
 use crate::job::{Denial, Held, Job, Unfreed};
 use crate::machine::Machine;
-use crate::refusal::invalid;
-use partage_protocol::admin::{DenialView, ErrorView, Holder, JobDeviceView, JobView, Reply, UnfreedView, WhyView};
+use crate::refusal::{Missed, Refusal};
+use partage_protocol::admin::{DenialView, Holder, JobDeviceView, JobView, Reply, UnfreedView, WhyView};
 
 impl Books {
     /// Answer to `why`.
@@ -26,10 +26,9 @@ impl Books {
         target: &TargetQuery,
         now_ns: u64,
         machine: &M,
-    ) -> Result<Reply, Box<ErrorView>> {
-        let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
-        let unknown = || Box::new(invalid(format!("{id} is unknown"), None));
-        let job = self.jobs.get(&id).ok_or_else(unknown)?;
+    ) -> Result<Reply, Refusal> {
+        let id = self.resolve(target, caller, Access::Look)?;
+        let job = self.jobs.get(&id).ok_or(Missed::Unknown(id))?;
         let view = self.view(job, caller, machine);
         if !may_see(job, caller) {
             let text = format!(

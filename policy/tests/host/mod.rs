@@ -167,13 +167,15 @@ impl Host {
         let mut commands = self.policy.step(self.now_ns, event, &self.board);
         for command in &commands {
             match command {
-                Action::Reply { ticket, reply } => {
+                Action::Reply { ticket, heard } => {
+                    let reply = heard.clone().reply(&self.policy, &self.board);
+                    assert_eq!(heard.is_last(), !is_waiting(&reply));
                     let said = self.replies.entry(*ticket).or_default();
                     assert!(
                         said.last().is_none_or(is_waiting),
                         "{ticket:?} had its last reply: {said:?}, {reply:?}"
                     );
-                    said.push((**reply).clone());
+                    said.push(reply);
                 }
                 Action::ForgetClient(client) => {
                     for slot in 0..MAX_DEVICES {

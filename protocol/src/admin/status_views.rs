@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::{AuditView, ReadingView};
-use super::views::DeniedView;
+use crate::denied::Denied;
 use crate::size::format_bytes;
 use crate::terms::Class;
 
@@ -107,7 +107,7 @@ pub struct DeviceView {
     pub promised_bytes: u64,
     /// Denials here by reason, of the jobs that live.
     #[serde(default)]
-    pub denied: DeniedView,
+    pub denied: Denied,
     /// Nothing is admitted there: `drain`.
     #[serde(default)]
     pub is_drained: bool,

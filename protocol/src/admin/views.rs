@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::denied::Denied;
 use crate::message::NO_INDEX;
 use crate::terms::{Class, DEFAULT_WEIGHT};
 
@@ -156,7 +157,7 @@ pub struct JobDeviceView {
     pub granted_bytes: u64,
     /// Denials here by reason.
     #[serde(default)]
-    pub denied: DeniedView,
+    pub denied: Denied,
     /// What set the limit, such as `--mem 25%` or `CUDA_DEVICE_MEMORY_LIMIT=1g`; empty without a limit, and for callers
     /// who may not see it.
     #[serde(default)]
@@ -242,7 +243,7 @@ pub struct JobView {
     /// Attached clients.
     pub clients: Vec<ClientView>,
     /// Denials by reason.
-    pub denied: DeniedView,
+    pub denied: Denied,
     /// Unix time of admission in nanoseconds.
     pub started_ns: u64,
     /// Started with `--strict`.
@@ -357,26 +358,6 @@ pub struct ClientView {
     /// Of them, measured overhead per slot.
     #[serde(default)]
     pub overhead_bytes: Vec<u64>,
-}
-
-/// Denials by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeniedView {
-    /// The job's limit.
-    pub limit: u64,
-    /// The card was full.
-    pub card_full: u64,
-    /// No broker answered.
-    pub no_broker: u64,
-    /// A context or module was not let in, because with it the job would exceed its limit or the card's room.
-    #[serde(default)]
-    pub overhead: u64,
-    /// The limit of the process that asked.
-    #[serde(default)]
-    pub process_limit: u64,
-    /// A total that several jobs share.
-    #[serde(default)]
-    pub total: u64,
 }
 
 /// A GPU process that we see and do not control.

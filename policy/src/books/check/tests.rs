@@ -3,8 +3,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use partage_protocol::admin::RunRequest;
 use partage_protocol::job_ledger::{JobLedger, Shared, Words};
+use partage_protocol::request::RunRequest;
 use partage_protocol::units::GIB;
 
 use super::*;

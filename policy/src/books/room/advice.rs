@@ -7,9 +7,9 @@
 
 use crate::books::Books;
 use crate::device::DeviceState;
+use crate::holding::{Holding, Who};
 use crate::machine::Machine;
 use crate::rules::{AskedMemory, NotAllowed, Said};
-use partage_protocol::admin::Holder;
 use partage_protocol::size::raised_limit;
 use partage_protocol::units::JobId;
 
@@ -27,7 +27,7 @@ pub(crate) enum Advice {
     /// The device has no more in all.
     WholeDevice { total: u64 },
     /// The device has so much for the job, whatever its limit is.
-    NoRoom { room: u64, holders: Vec<Holder> },
+    NoRoom { room: u64, holders: Vec<Holding> },
 }
 
 impl Books {
@@ -56,9 +56,8 @@ impl Books {
         let account = self.account(place.device, machine)?;
         let room = account.room(Some(job));
         if used.saturating_add(asked) > room {
-            let own = job.to_string();
             let mut holders = account.holders();
-            holders.retain(|holder| holder.who != own);
+            holders.retain(|holder| holder.who != Who::Job(job));
             return Some(Advice::NoRoom { room, holders });
         }
         let follows = place.request > 0 && place.limit == Some(place.request);

@@ -5,33 +5,27 @@ use crate::books::Books;
 use crate::caller::Caller;
 use crate::device::{Device, DeviceState};
 use crate::event::Change;
+use crate::holding::Who;
 use crate::job::Placement;
 use crate::machine::Machine;
-use crate::refusal::{invalid, not_allowed};
+use crate::refusal::{Amiss, NoRoom, Refusal, unreadable};
 use crate::request::RunSpec;
 use crate::rules::{Judge, NotAllowed, Said};
 use crate::terms::Terms;
-use partage_protocol::admin::{ErrorCode, ErrorView};
-use partage_protocol::size::{
-    Amount, NONE, SizeError, format_bytes, format_duration, format_request, parse_amount, parse_request,
-};
+use partage_protocol::size::{Amount, NONE, format_request, parse_amount, parse_request};
 use partage_protocol::units::JobId;
-
-pub(crate) fn unreadable(key: &str, why: &SizeError) -> ErrorView {
-    invalid(format!("{key}={why}"), None)
-}
 
 /// A limit as it was written; none within is no limit.
 pub(crate) fn read_limit(
     change: &Change,
     (key, text): (&str, Option<&str>),
     caller: &Caller,
-) -> Result<Option<Said<Option<Amount>>>, ErrorView> {
+) -> Result<Option<Said<Option<Amount>>>, Refusal> {
     Ok(match text {
         None => None,
         Some(NONE) => Some(change.said(key, NONE, None, caller)),
         Some(text) => {
-            let amount = parse_amount(text).map_err(|why| unreadable(key, &why))?;
+            let amount = parse_amount(text).map_err(unreadable(format!("{key}=")))?;
             Some(change.said(key, &amount.to_string(), Some(amount), caller))
         }
     })
@@ -46,13 +40,13 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// `None` when nothing is to change.
-    pub(crate) fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
+    pub(crate) fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, Refusal> {
         let mem = read_limit(change, ("mem", change.mem.as_deref()), caller)?;
         let process_mem = read_limit(change, ("process-mem", change.process_mem.as_deref()), caller)?;
         let mem_request = match change.mem_request.as_deref() {
             None => None,
             Some(text) => {
-                let amount = parse_request(text).map_err(|why| unreadable("mem-request", &why))?;
+                let amount = parse_request(text).map_err(unreadable("mem-request="))?;
                 Some(change.said("mem-request", &format_request(amount), amount, caller))
             }
         };
@@ -83,7 +77,7 @@ impl Wanted {
 
 impl Books {
     /// A time limit that is over already would end the job at once, which is what `stop` is for.
-    pub(crate) fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), ErrorView> {
+    pub(crate) fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         let Some(limit_ns) = new
             .time_limit_ns
@@ -95,27 +89,13 @@ impl Books {
         if run_ns < limit_ns {
             return Ok(());
         }
-        Err(invalid(
-            format!(
-                "time-limit={}: {id} has run for {} already",
-                format_duration(limit_ns),
-                format_duration(run_ns)
-            ),
-            Some(format!("to end it: partage stop {id}")),
-        ))
+        Err(Amiss::TimeOver(limit_ns, id, run_ns).into())
     }
 
     /// A placement under new amounts.
-    pub(crate) fn replaced(
-        &self,
-        place: &Placement,
-        (wanted, judge): &(Wanted, Judge),
-    ) -> Result<Placement, ErrorView> {
+    pub(crate) fn replaced(&self, place: &Placement, (wanted, judge): &(Wanted, Judge)) -> Result<Placement, Refusal> {
         let Some(device) = self.devices.get(&place.device) else {
-            return Err(invalid(
-                format!("{} is not known to this broker", place.device),
-                Some("partage status lists the GPUs".into()),
-            ));
+            return Err(Amiss::UnknownDevice(place.device).into());
         };
         let mut new = place.clone();
         let mut asked = place.asked();
@@ -140,35 +120,20 @@ impl Books {
             .memory(&asked, device.size())
             .map_err(|why| match (why, &wanted.mem_request) {
                 (NotAllowed::RequestAboveLimit { .. }, Some(said)) => {
-                    let message = format!(
-                        "mem-request={} is more than the limit {} on GPU {}",
-                        format_request(said.value),
-                        format_bytes(new.limit.unwrap_or(u64::MAX)),
-                        device.seen.index
-                    );
-                    let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
-                    invalid(message, Some(hint.into()))
+                    Amiss::RequestAbove(said.value, new.limit.unwrap_or(u64::MAX), device.seen.index).into()
                 }
-                (why, _) => not_allowed(why),
+                (why, _) => Refusal::from(why),
             })?;
         new.take(memory, asked);
         Ok(new)
     }
 
-    pub(crate) fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), ErrorView> {
+    pub(crate) fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), Refusal> {
         if asked <= most {
             return Ok(());
         }
-        let total = device.seen.total_bytes;
-        Err(ErrorView {
-            code: ErrorCode::Impossible,
-            message: format!("GPU {} has {} in all", device.seen.index, format_bytes(total)),
-            hint: Some(format!(
-                "at most {key}={}, or 100%",
-                format_bytes(device.usable()).replace(' ', "")
-            )),
-            holders: Vec::new(),
-        })
+        let (index, total) = (device.seen.index, device.seen.total_bytes);
+        Err(NoRoom::Size(key.to_owned(), index, total, device.usable()).into())
     }
 
     pub(crate) fn check_raise<M: Machine>(
@@ -177,7 +142,7 @@ impl Books {
         old: &Placement,
         new: &Placement,
         machine: &M,
-    ) -> Result<(), ErrorView> {
+    ) -> Result<(), Refusal> {
         if new.request <= old.request {
             return Ok(());
         }
@@ -185,49 +150,25 @@ impl Books {
             return Ok(());
         };
         if device.state != DeviceState::Ok || self.is_adopting(new.device) {
-            let message = format!("GPU {} takes no new promises at the moment", device.seen.index);
-            let hint = Some("try again in some seconds (partage status shows the GPU's state)".into());
-            return Err(ErrorView {
-                code: ErrorCode::NoRoom,
-                message,
-                hint,
-                holders: Vec::new(),
-            });
+            return Err(NoRoom::Closed(device.seen.index).into());
         }
         let (left, total) = self.promisable_to(id, new.device, machine);
         if new.request <= left {
             return Ok(());
         }
-        let mut why = self.no_room_for(new, left, machine, id);
-        if let Some(words) = total {
-            why.message = format!(
-                "{} cannot be promised to {id}: the {words} leaves {} on {}",
-                format_bytes(new.request),
-                format_bytes(left),
-                self.gpu(new.device)
-            );
-        }
-        Err(why)
+        Err(self.no_room_for(new, (left, total), machine, id))
     }
 
-    pub(crate) fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {
-        let gpu = self.gpu(new.device);
-        let holders = self
-            .account(new.device, machine)
-            .map(|account| account.holders())
-            .unwrap_or_default();
-        let request = format_bytes(new.request);
-        ErrorView {
-            code: ErrorCode::NoRoom,
-            message: format!(
-                "{request} cannot be promised to {id}: {gpu} has {} left for it",
-                format_bytes(left)
-            ),
-            hint: Some("nothing was changed; partage status shows who holds what".into()),
-            holders: holders
-                .into_iter()
-                .filter(|holder| holder.who != id.to_string())
-                .collect(),
-        }
+    pub(crate) fn no_room_for<M: Machine>(
+        &self,
+        new: &Placement,
+        (left, total): (u64, Option<String>),
+        machine: &M,
+        id: JobId,
+    ) -> Refusal {
+        let account = self.account(new.device, machine);
+        let mut holders = account.map(|account| account.holders()).unwrap_or_default();
+        holders.retain(|holder| holder.who != Who::Job(id));
+        NoRoom::Promise(new.request, id, (self.gpu(new.device), left), total, holders).into()
     }
 }

@@ -7,9 +7,8 @@ use crate::device::{Device, DeviceState};
 use crate::drain_mark::DrainMark;
 use crate::job::Job;
 use crate::machine::Machine;
-use crate::refusal::Refused;
+use crate::refusal::{Refusal, Stays};
 use crate::residence::Residence;
-use crate::views::returning as said;
 use partage_protocol::units::{DeviceUuid, JobId};
 use partage_protocol::utc;
 use std::collections::BTreeMap;
@@ -28,16 +27,6 @@ impl Books {
     #[must_use]
     pub const fn drained(&self) -> &BTreeMap<DeviceUuid, DrainMark> {
         &self.drained
-    }
-
-    /// What `undrain` says.
-    #[must_use]
-    pub fn undrained_text(&self, device: DeviceUuid, was_drained: bool) -> String {
-        let gpu = self.gpu(device);
-        match was_drained {
-            true => format!("{gpu} takes jobs again"),
-            false => format!("{gpu} is not drained"),
-        }
     }
 
     /// Why nothing is admitted on a drained device.
@@ -95,7 +84,7 @@ impl Books {
     ///
     /// # Errors
     /// None has: what is short where.
-    pub fn place_to_move<M: Machine>(&self, id: JobId, from: DeviceUuid, machine: &M) -> Result<Exchange, Refused> {
+    pub fn place_to_move<M: Machine>(&self, id: JobId, from: DeviceUuid, machine: &M) -> Result<Exchange, Refusal> {
         let own = self.devices.get(&from).map(|known| &known.seen);
         let is_like = |device: &&Device| {
             let seen = &device.seen;
@@ -116,7 +105,7 @@ impl Books {
         let mut why = Vec::new();
         for device in like {
             match self.exchange_for(id, Some(from), device.seen.uuid) {
-                Err(error) => why.push(error.message),
+                Err(error) => why.push(error.to_string()),
                 Ok(exchange) => match self.room_at_target(id, exchange.target, machine) {
                     Ok(()) => return Ok(exchange),
                     Err(shortage) => why.push(shortage.to_string()),
@@ -125,11 +114,9 @@ impl Books {
         }
         why.extend(barred.into_iter().filter_map(|device| self.bars_move(id, device)));
         why.truncate(NAMED);
-        let why = match why.is_empty() {
-            true => format!("no other GPU here is like {}", self.gpu(from)),
-            false => why.join("; "),
-        };
-        let hint = "once there is room: partage drain again".to_owned();
-        Err(said::refused(why, hint))
+        Err(match why.is_empty() {
+            true => Stays::Alone(self.gpu(from)).into(),
+            false => Stays::Drained(why).into(),
+        })
     }
 }

@@ -9,6 +9,7 @@ use crate::request::{GpuChoice, RunSpec};
 use partage_protocol::units::DeviceUuid;
 
 /// A device of a job that there is or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreseen {
     pub device: DeviceUuid,
     pub index: Option<u32>,

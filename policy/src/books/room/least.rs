@@ -3,18 +3,16 @@
 //!
 //! What a context costs on a device is known once one of the user's was measured there; until then nothing is refused.
 
-use partage_protocol::admin::{ErrorCode, ErrorView};
-use partage_protocol::size::{Amount, format_bytes, raised_limit};
-
 use crate::books::Books;
 use crate::device::Device;
+use crate::refusal::{NoRoom, Refusal};
 use crate::request::RunSpec;
 
 impl Books {
     /// # Errors
     /// `Impossible`, when on every device that the request could get its limit is below what a context of this user was
     /// measured to cost there.
-    pub(crate) fn check_holds_a_context(&self, spec: &RunSpec, uid: u32) -> Result<(), ErrorView> {
+    pub(crate) fn check_holds_a_context(&self, spec: &RunSpec, uid: u32) -> Result<(), Refusal> {
         let count = u32::try_from(spec.gpu.count(self.devices.len())).unwrap_or(1);
         // Which devices it would get is for placement to say; here it is enough that none would do.
         let short = |device: &Device| {
@@ -27,20 +25,9 @@ impl Books {
             Some((device.seen.index, limit, least))
         };
         let found: Option<Vec<(u32, u64, u64)>> = self.devices.values().map(short).collect();
-        let Some((gpu, limit, least)) = found.and_then(|found| found.into_iter().min_by_key(|(_, _, least)| *least))
-        else {
-            return Ok(());
-        };
-        let message = format!(
-            "the limit of {} is below what a CUDA context alone takes on GPU {gpu}: {}",
-            format_bytes(limit),
-            format_bytes(least)
-        );
-        Err(ErrorView {
-            code: ErrorCode::Impossible,
-            message,
-            hint: Some(format!("ask for more: --mem {}", Amount::Bytes(raised_limit(least, 1)))),
-            holders: Vec::new(),
-        })
+        match found.and_then(|found| found.into_iter().min_by_key(|(_, _, least)| *least)) {
+            Some((gpu, limit, least)) => Err(NoRoom::BelowContext(limit, least, gpu).into()),
+            None => Ok(()),
+        }
     }
 }

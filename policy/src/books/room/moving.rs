@@ -14,9 +14,8 @@ use crate::device::{Device, DeviceState};
 use crate::gpu_name::GpuName;
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
-use crate::refusal::{Refused, invalid, not_allowed};
+use crate::refusal::{Amiss, Missed, NoRoom, Refusal, Stays};
 use crate::residence::{Intent, Place, Target};
-use crate::views::returning as said;
 
 /// One device of a job for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +31,9 @@ impl Books {
     ///
     /// # Errors
     /// None here, or several.
-    pub fn device_named(&self, text: &str) -> Result<DeviceUuid, Refused> {
+    pub fn device_named(&self, text: &str) -> Result<DeviceUuid, Refusal> {
         let Some(name) = GpuName::parse(text) else {
-            let hint = "a GPU's index or UUID, as partage status lists them".to_owned();
-            return Err(invalid(format!("{text:?} is no GPU"), Some(hint)));
+            return Err(Amiss::NoGpu(text.to_owned()).into());
         };
         let mut by_index: Vec<&Device> = self.devices.values().collect();
         by_index.sort_by_key(|device| device.seen.index);
@@ -47,7 +45,7 @@ impl Books {
     /// # Errors
     /// No such device, a device that takes nothing now, a rule that keeps the job off it, or a job with several
     /// devices of which none was named.
-    pub fn exchange(&self, id: JobId, from: Option<&str>, to: &str) -> Result<Exchange, Refused> {
+    pub fn exchange(&self, id: JobId, from: Option<&str>, to: &str) -> Result<Exchange, Refusal> {
         let to = self.device_named(to)?;
         let from = from.map(|text| self.device_named(text)).transpose()?;
         self.exchange_for(id, from, to)
@@ -57,38 +55,31 @@ impl Books {
     ///
     /// # Errors
     /// As [`exchange`](Self::exchange).
-    pub fn exchange_for(&self, id: JobId, from: Option<DeviceUuid>, to: DeviceUuid) -> Result<Exchange, Refused> {
+    pub fn exchange_for(&self, id: JobId, from: Option<DeviceUuid>, to: DeviceUuid) -> Result<Exchange, Refusal> {
         let places = self.jobs.get(&id).map_or(&[][..], |job| &job.record.devices);
         let slot = match (from, places) {
-            (Some(from), _) => places.iter().position(|place| place.device == from).ok_or_else(|| {
-                let message = format!("{id} is not on {}, but on {}", self.gpu(from), self.list(places));
-                invalid(message, None)
-            })?,
+            (Some(from), _) => places
+                .iter()
+                .position(|place| place.device == from)
+                .ok_or_else(|| Missed::NotOn(id, self.gpu(from), self.names(places)))?,
             (None, [_]) => 0,
-            (None, []) => return Err(invalid(format!("{id} has no GPU"), None)),
-            (None, _) => {
-                let message = format!("{id} has several GPUs: {}", self.list(places));
-                return Err(invalid(message, Some("say which one it leaves: --from GPU".to_owned())));
-            }
+            (None, []) => return Err(Missed::WithoutGpu(id).into()),
+            (None, _) => return Err(Missed::SeveralGpus(id, self.names(places)).into()),
         };
         let own = places.get(slot).map(|place| place.device);
-        let from = own.ok_or_else(|| invalid(format!("{id} has no GPU"), None))?;
+        let from = own.ok_or(Missed::WithoutGpu(id))?;
         if let Some(device) = self.devices.get(&to) {
-            let (seen, gpu) = (&device.seen, self.gpu(to));
-            let allowed = self.judge_of(id).gpu(seen.index, &to.to_string());
-            allowed.map_err(not_allowed)?;
+            self.judge_of(id).gpu(device.seen.index, &to.to_string())?;
             if device.state == DeviceState::Lost {
-                let hint = "choose another GPU (partage status lists them)".to_owned();
-                return Err(said::refused(format!("{gpu} is lost: {}", device.why), hint));
+                return Err(Stays::TargetLost(self.gpu(to), device.why.clone()).into());
             }
         }
         let target = Target { slot, device: to };
         Ok(Exchange { from, target })
     }
 
-    fn list(&self, places: &[Placement]) -> String {
-        let names: Vec<String> = places.iter().map(|place| self.gpu(place.device)).collect();
-        names.join(", ")
+    fn names(&self, places: &[Placement]) -> Vec<String> {
+        places.iter().map(|place| self.gpu(place.device)).collect()
     }
 
     /// What an exchange needs beyond what leaving needs.
@@ -113,7 +104,7 @@ impl Books {
     ///
     /// # Errors
     /// What is short, and who holds it.
-    pub fn room_to_move<M: Machine>(&self, id: JobId, exchange: Exchange, machine: &M) -> Result<(), Refused> {
+    pub fn room_to_move<M: Machine>(&self, id: JobId, exchange: Exchange, machine: &M) -> Result<(), Refusal> {
         let target = exchange.target;
         let Err(shortage) = self.room_at_target(id, target, machine) else {
             return Ok(());
@@ -125,10 +116,8 @@ impl Books {
             true => self.shortage_holders(&shortages, &Survey::default(), machine),
             false => Vec::new(),
         };
-        Err(said::no_room_there(
-            self.stays(id, exchange.from, &shortage.to_string()),
-            holders,
-        ))
+        let stays = self.stays(id, exchange.from, &shortage.to_string());
+        Err(NoRoom::There(stays, holders).into())
     }
 
     pub(crate) fn room_at_target<M: Machine>(&self, id: JobId, target: Target, machine: &M) -> Result<(), Shortage> {

@@ -10,7 +10,6 @@ mod gpu_totals;
 
 use std::collections::BTreeMap;
 
-use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::format_part;
 use partage_protocol::units::DeviceUuid;
@@ -18,14 +17,14 @@ use partage_protocol::units::DeviceUuid;
 use super::claims::{Claims, Wish};
 use super::survey::{Site, Survey};
 use crate::books::Books;
-use crate::books::room::promises::sort_holders;
 use crate::device::{Device, DeviceState};
 use crate::event::DriverState;
 use crate::gpu_name::GpuName;
+use crate::holding::{Holding, sort_holders};
 use crate::job::Placement;
 use crate::machine::Machine;
 use crate::origin::Origin;
-use crate::refusal::{invalid, not_allowed, unusable_alias};
+use crate::refusal::{Amiss, Gpus, NoRoom, Refusal};
 use crate::request::{Amounts, GpuChoice, RunSpec};
 use crate::rules::AskedMemory;
 use crate::terms::part;
@@ -37,7 +36,7 @@ pub(crate) type Shortages = BTreeMap<DeviceUuid, (bool, bool)>;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Unplaced {
     /// Never: the request itself, or this machine.
-    Refused(ErrorView),
+    Refused(Refusal),
     /// Not now.
     NoRoom {
         /// A sentence with the numbers.
@@ -97,8 +96,8 @@ impl Books {
         let count = spec.gpu.count(candidates.len());
         let is_auto = matches!(spec.gpu, GpuChoice::Auto(_));
         if spec.gpu == GpuChoice::All {
-            let within = spec.judge.gpus(count, "--gpu all").map_err(not_allowed);
-            within.map_err(Unplaced::Refused)?;
+            let within = spec.judge.gpus(count, "--gpu all");
+            within.map_err(|why| Unplaced::Refused(why.into()))?;
         }
         let possible = self.possible(spec, &candidates, count).map_err(Unplaced::Refused)?;
         if let Some(reason) = self.jobs_obstacle(&spec.totals) {
@@ -151,29 +150,23 @@ impl Books {
     }
 
     /// Devices that the request names or allows, in job order; never empty.
-    fn candidates(&self, spec: &RunSpec) -> Result<Vec<&Device>, ErrorView> {
+    fn candidates(&self, spec: &RunSpec) -> Result<Vec<&Device>, Refusal> {
         let mut by_index: Vec<&Device> = self.devices.values().collect();
         by_index.sort_by_key(|device| device.seen.index);
         if by_index.is_empty() {
-            return Err(self.no_devices());
+            return Err(self.no_devices().into());
         }
         let all = list(&by_index);
         by_index.retain(|device| device.seen.is_among(spec.nodes));
         if by_index.is_empty() {
-            return Err(no_device(
-                format!("none of {all} can be opened where this command runs"),
-                "give the container a GPU, e.g. --device nvidia.com/gpu=0",
-            ));
+            return Err(NoRoom::NoneOpen(all).into());
         }
         let visible = match &spec.visible_devices {
             None => by_index.clone(),
             Some(text) => {
                 let visible = visible(text, &by_index);
                 if visible.is_empty() {
-                    return Err(no_device(
-                        format!("CUDA_VISIBLE_DEVICES={text:?} leaves none of {}", list(&by_index)),
-                        "unset CUDA_VISIBLE_DEVICES or name a device that exists",
-                    ));
+                    return Err(NoRoom::NoneVisible(text.clone(), list(&by_index)).into());
                 }
                 visible
             }
@@ -181,7 +174,7 @@ impl Books {
         if let Some(aliases) = &spec.aliases {
             let uuids: Vec<String> = visible.iter().map(|device| device.seen.uuid.to_string()).collect();
             let checked = aliases.check_devices(&uuids);
-            checked.map_err(|why| unusable_alias(&why, "--mem SIZE"))?;
+            checked.map_err(|why| Amiss::Alias(why, "--mem SIZE"))?;
         }
         let may_use = |device: &Device| spec.judge.gpu(device.seen.index, &device.seen.uuid.to_string());
         let GpuChoice::Named(names) = &spec.gpu else {
@@ -191,7 +184,7 @@ impl Books {
                 .copied()
                 .collect();
             return match visible.iter().find_map(|device| may_use(device).err()) {
-                Some(why) if allowed.is_empty() => Err(not_allowed(why)),
+                Some(why) if allowed.is_empty() => Err(why.into()),
                 _ => Ok(allowed),
             };
         };
@@ -199,38 +192,23 @@ impl Books {
         for name in names {
             let device = device_named(name, &by_index)?;
             if !visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
-                let text = spec.visible_devices.as_deref().unwrap_or_default();
-                return Err(no_device(
-                    format!(
-                        "--gpu {} is excluded by CUDA_VISIBLE_DEVICES={text:?}",
-                        device.seen.index
-                    ),
-                    "unset CUDA_VISIBLE_DEVICES or name a device in it",
-                ));
+                let text = spec.visible_devices.clone().unwrap_or_default();
+                return Err(NoRoom::Excluded(device.seen.index, text).into());
             }
             if chosen.iter().any(|other| other.seen.uuid == device.seen.uuid) {
-                return Err(invalid(format!("--gpu names GPU {} twice", device.seen.index), None));
+                return Err(Amiss::GpuTwice(device.seen.index).into());
             }
-            may_use(device).map_err(not_allowed)?;
+            may_use(device)?;
             chosen.push(device);
         }
         Ok(chosen)
     }
 
-    fn no_devices(&self) -> ErrorView {
-        let (message, hint) = match &self.driver {
-            DriverState::Missing(why) => (
-                format!("no NVIDIA driver here ({why})"),
-                "try: partage sim -- partage run …",
-            ),
-            DriverState::Broken(why) => (format!("the NVIDIA driver does not answer: {why}"), "partage doctor"),
-            DriverState::Ok => ("the driver shows no device".to_owned(), "partage doctor"),
-        };
-        ErrorView {
-            code: ErrorCode::NoDriver,
-            message,
-            hint: Some(hint.into()),
-            holders: Vec::new(),
+    fn no_devices(&self) -> NoRoom {
+        match &self.driver {
+            DriverState::Missing(why) => NoRoom::NoDriver(why.clone()),
+            DriverState::Broken(why) => NoRoom::BrokenDriver(why.clone()),
+            DriverState::Ok => NoRoom::NoDevice,
         }
     }
 
@@ -240,7 +218,7 @@ impl Books {
         spec: &RunSpec,
         candidates: &[&'a Device],
         count: usize,
-    ) -> Result<Vec<Candidate<'a>>, ErrorView> {
+    ) -> Result<Vec<Candidate<'a>>, Refusal> {
         let mut possible = Vec::new();
         let slots = |order: usize| match &spec.gpu {
             GpuChoice::Auto(_) => 0..u32::try_from(count).unwrap_or(1),
@@ -262,20 +240,10 @@ impl Books {
             return Ok(possible);
         }
         if candidates.len() < needed {
-            return Err(no_device(
-                format!(
-                    "you asked for {needed} GPUs and {} can be used: {}",
-                    candidates.len(),
-                    list(candidates)
-                ),
-                "ask for fewer GPUs",
-            ));
+            return Err(NoRoom::TooFew(needed, candidates.len(), list(candidates)).into());
         }
         if let Some(lost) = candidates.iter().find(|device| device.state == DeviceState::Lost) {
-            return Err(no_device(
-                format!("GPU {} is lost: {}", lost.seen.index, lost.why),
-                "choose another GPU (partage status lists them)",
-            ));
+            return Err(NoRoom::Lost(self.gpu(lost.seen.uuid), lost.why.clone()).into());
         }
         let largest = candidates.iter().map(|device| device.usable()).max().unwrap_or(0);
         let mut asked = 0;
@@ -283,18 +251,9 @@ impl Books {
             let amounts = amounts(spec, device, slots(order))?;
             asked = asked.max(amounts.request).max(amounts.limit.unwrap_or(0));
         }
-        let asked = format_bytes(asked);
-        let offers: Vec<String> = candidates
-            .iter()
-            .take(4)
-            .map(|device| format!("GPU {} has {}", device.seen.index, format_bytes(device.usable())))
-            .collect();
-        Err(ErrorView {
-            code: ErrorCode::Impossible,
-            message: format!("{asked} per device can never fit: {} for jobs", offers.join(", ")),
-            hint: Some(format!("ask for at most {}, or 100%", format_bytes(largest))),
-            holders: Vec::new(),
-        })
+        let offers = candidates.iter().take(4);
+        let offers = offers.map(|device| (device.seen.index, device.usable())).collect();
+        Err(NoRoom::NeverFits(asked, offers, largest).into())
     }
 
     fn obstacle(&self, candidate: &Candidate<'_>, spec: &RunSpec, claimed: &Claims, site: &Site) -> Option<Obstacle> {
@@ -402,7 +361,7 @@ impl Books {
         shortages: &Shortages,
         survey: &Survey,
         machine: &M,
-    ) -> Vec<Holder> {
+    ) -> Vec<Holding> {
         let mut holders = Vec::new();
         for (device, short) in shortages {
             let site = self.devices.get(device).map(|known| survey.site(self, known, machine));
@@ -428,7 +387,7 @@ fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
     (part.max(time), part.saturating_add(time), account.holds.len())
 }
 
-pub(crate) fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
+pub(crate) fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, Refusal> {
     spec.amounts(device.size(), &device.seen.uuid.to_string(), slots)
 }
 
@@ -450,7 +409,7 @@ pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device
 }
 
 /// The device that a name means.
-pub(crate) fn device_named<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
+pub(crate) fn device_named<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, Refusal> {
     let mut matching = by_index.iter().filter(|device| match name {
         GpuName::Index(index) => device.seen.index == *index,
         GpuName::Uuid(prefix) => device.seen.uuid.to_string().to_ascii_lowercase().starts_with(prefix),
@@ -462,38 +421,11 @@ pub(crate) fn device_named<'a>(name: &GpuName, by_index: &[&'a Device]) -> Resul
     };
     match (matching.next(), matching.next()) {
         (Some(device), None) => Ok(device),
-        (None, _) => Err(no_device(
-            format!(
-                "no GPU {written} here; there {} {}",
-                if by_index.len() == 1 { "is" } else { "are" },
-                list(by_index)
-            ),
-            "partage status lists them",
-        )),
-        (Some(_), Some(_)) => Err(no_device(
-            format!("{written} is the beginning of several UUIDs"),
-            "write more of the UUID",
-        )),
+        (None, _) => Err(NoRoom::Nowhere(written, list(by_index)).into()),
+        (Some(_), Some(_)) => Err(NoRoom::ManyUuids(written).into()),
     }
 }
 
-fn list(devices: &[&Device]) -> String {
-    let mut names: Vec<String> = devices
-        .iter()
-        .take(8)
-        .map(|device| device.seen.index.to_string())
-        .collect();
-    if devices.len() > names.len() {
-        names.push(format!("{} more", devices.len() - names.len()));
-    }
-    format!("GPU {}", names.join(", "))
-}
-
-fn no_device(message: String, hint: &str) -> ErrorView {
-    ErrorView {
-        code: ErrorCode::NoDevice,
-        message,
-        hint: Some(hint.into()),
-        holders: Vec::new(),
-    }
+fn list(devices: &[&Device]) -> Gpus {
+    Gpus(devices.iter().map(|device| device.seen.index).collect())
 }

@@ -4,22 +4,11 @@
 use crate::books::Books;
 use crate::books::room::survey::Absent;
 use crate::device::DeviceAccount;
+use crate::holding::{Holding, Who, sort_holders};
 use crate::job::Job;
-use crate::terms::{Terms, part};
-use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
-use partage_protocol::terms::{format_part, ppm, ratio};
+use crate::refusal::{NoRoom, Refusal};
+use crate::terms::Terms;
 use partage_protocol::units::{DeviceUuid, JobId};
-
-/// The greatest holders first: of time, then of memory.
-pub(crate) fn sort_holders(holders: &mut [Holder]) {
-    let time = |holder: &Holder| ppm(holder.compute.unwrap_or(0.0));
-    holders.sort_by(|a, b| {
-        time(b)
-            .cmp(&time(a))
-            .then_with(|| b.bytes.cmp(&a.bytes))
-            .then_with(|| a.who.cmp(&b.who))
-    });
-}
 
 impl Books {
     /// Live jobs with a promise of this device's time, and the promise.
@@ -54,21 +43,21 @@ impl Books {
         device: DeviceUuid,
         (is_memory_short, is_time_short): (bool, bool),
         account: Option<&DeviceAccount>,
-    ) -> Vec<Holder> {
+    ) -> Vec<Holding> {
         let account = account.filter(|_| is_memory_short);
         let mut holders = account.map(DeviceAccount::holders).unwrap_or_default();
         if is_time_short {
             let gpu = self.index_of(device);
             for (job, ppm) in self.time_promises(device) {
-                let who = job.id().to_string();
-                let compute = Some(ratio(ppm));
+                let who = Who::Job(job.id());
+                let ppm = Some(ppm);
                 match holders.iter_mut().find(|holder| holder.who == who) {
-                    Some(holder) => holder.compute = compute,
-                    None => holders.push(Holder {
+                    Some(holder) => holder.set_time(ppm),
+                    None => holders.push(Holding {
                         who,
                         gpu,
                         bytes: 0,
-                        compute,
+                        ppm,
                     }),
                 }
             }
@@ -78,7 +67,7 @@ impl Books {
     }
 
     /// A raised promise must fit on each device. Precondition: the job is live.
-    pub(crate) fn check_terms(&self, id: JobId, new: &Terms) -> Result<(), ErrorView> {
+    pub(crate) fn check_terms(&self, id: JobId, new: &Terms) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         let old = &job.record.terms;
         if new.promise_ppm <= old.promise_ppm {
@@ -86,29 +75,14 @@ impl Books {
         }
         for place in &job.record.devices {
             if let Some(why) = self.time_total_bars(job, place.device, new.promise_ppm) {
-                let promise = format_part(new.promise_ppm);
-                return Err(ErrorView {
-                    code: ErrorCode::NoRoom,
-                    message: format!("{promise} cannot be promised to {id}: the {why}"),
-                    hint: Some("nothing was changed; partage ps shows who was promised what".into()),
-                    holders: Vec::new(),
-                });
+                return Err(NoRoom::TimeTotal(new.promise_ppm, id, why).into());
             }
             let left = self.time_left(place.device, Some(id));
             if u64::from(new.promise_ppm) > left {
-                let gpu = self.gpu(place.device);
                 let mut holders = self.holders(place.device, (false, true), None);
-                holders.retain(|holder| holder.who != id.to_string());
-                return Err(ErrorView {
-                    code: ErrorCode::NoRoom,
-                    message: format!(
-                        "{} cannot be promised to {id}: {gpu} has {} of its time left for it",
-                        format_part(new.promise_ppm),
-                        part(left)
-                    ),
-                    hint: Some("nothing was changed; partage ps shows who was promised what".into()),
-                    holders,
-                });
+                holders.retain(|holder| holder.who != Who::Job(id));
+                let gpu = self.gpu(place.device);
+                return Err(NoRoom::Time(new.promise_ppm, id, (gpu, left), holders).into());
             }
         }
         Ok(())

@@ -7,7 +7,6 @@ use crate::device::{Device, DeviceState};
 use crate::event::{Attaching, Membership};
 use crate::job::{Job, JobRecord, Placement};
 use crate::origin::Origin;
-use crate::refusal::not_allowed;
 use crate::rules::{AskedMemory, AskedTerms, Judge, Per, Said, TotalId};
 use partage_protocol::aliases::{Asked as Aliases, Variable, asked};
 use partage_protocol::message::MAX_DEVICES;
@@ -172,9 +171,7 @@ impl Books {
                 request: Some(Said::soft(0, "")),
                 process: None,
             };
-            let memory = judge
-                .memory(&asked, device.size())
-                .map_err(|why| not_allowed(why).message)?;
+            let memory = judge.memory(&asked, device.size()).map_err(|why| why.to_string())?;
             let mut place = Placement {
                 device: uuid,
                 limit: None,
@@ -193,7 +190,7 @@ impl Books {
         let most = if is_barred { MAX_DEVICES } else { judge.most_gpus() };
         places.truncate(MAX_DEVICES.min(most));
         match refused {
-            Some(why) if places.is_empty() => Err(not_allowed(why).message),
+            Some(why) if places.is_empty() => Err(why.to_string()),
             _ => Ok((places, note)),
         }
     }

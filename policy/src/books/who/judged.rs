@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::event::TargetQuery;
 use crate::job::{JobRecord, Placement};
 use crate::machine::Machine;
-use crate::refusal::{Refused, invalid};
+use crate::refusal::{Missed, Refusal};
 use crate::rules::{Facts, Judge};
 use crate::terms::Terms;
 use partage_protocol::units::JobId;
@@ -23,11 +23,11 @@ impl Books {
     ///
     /// # Errors
     /// No such job, or one that the caller may not see into.
-    pub fn facts_of(&self, target: &TargetQuery, caller: &Caller) -> Result<Facts, Refused> {
+    pub fn facts_of(&self, target: &TargetQuery, caller: &Caller) -> Result<Facts, Refusal> {
         let id = self.resolve(target, caller, Access::Look)?;
         match self.jobs.get(&id).filter(|job| may_see(job, caller)) {
             Some(job) => Ok(job.record.facts()),
-            None => Err(invalid(format!("{id} is another user's"), None)),
+            None => Err(Missed::Anothers(id).into()),
         }
     }
 

@@ -4,7 +4,7 @@
 use partage_protocol::admin::{DeniedView, Holder, JobDeviceView, JobView};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::size::{Amount, format_bytes, format_duration, format_request, raised_limit};
-use partage_protocol::terms::{format_part, ppm};
+use partage_protocol::terms::format_part;
 use partage_protocol::units::JobId;
 
 use crate::books::Books;
@@ -12,6 +12,7 @@ use crate::books::{Advice, Survey, Unplaced};
 use crate::caller::Caller;
 use crate::client::Presence;
 use crate::device::DeviceState;
+use crate::holding::Holding;
 use crate::job::{Denial, Job, JobState, OwnLimit, Placement, Reason};
 use crate::machine::Machine;
 use crate::residence::Residence;
@@ -120,13 +121,12 @@ impl Books {
         Some(text)
     }
 
-    pub(crate) fn holders_text(&self, holders: &[Holder], caller: &Caller) -> String {
-        let one = |holder: &Holder| {
+    pub(crate) fn holders_text(&self, holders: &[Holding], caller: &Caller) -> String {
+        let one = |holding: &Holding| {
+            let holder = holding.view();
             let who = self.holder_name(&holder.who, caller);
             let memory = Some(format_bytes(holder.bytes)).filter(|_| holder.bytes > 0 || holder.compute.is_none());
-            let time = holder
-                .compute
-                .map(|part| format!("{} of the time", format_part(ppm(part))));
+            let time = holding.ppm.map(|ppm| format!("{} of the time", format_part(ppm)));
             let held: Vec<String> = memory.into_iter().chain(time).collect();
             format!("{who} {} on {}", held.join(" and "), holder.gpu())
         };
