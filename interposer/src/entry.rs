@@ -10,9 +10,11 @@
 //! resolve to the export itself and call itself for ever. What these rows, and those that settle, do around their body
 //! is the same for all: a row is a number there, and its arguments are [words](by_words).
 
+mod by_words;
+#[macro_use]
+mod numbers;
 #[macro_use]
 mod stub;
-mod by_words;
 
 use crate::real::{DRIVER, SECOND_DRIVER};
 
@@ -35,28 +37,19 @@ macro_rules! row {
         }
     };
     ([$($attribute:tt)*] $real:ident gate $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
-        stub! { [$($attribute)*] $real $symbol($($arg: $type),*) }
+        by_words! {
+            $symbol($($arg),*)
+            { numbered! { gated [$($attribute)*] $real $symbol($($arg: $type),*) } }
+            { stub! { [$($attribute)*] $real $symbol($($arg: $type),*) } }
+        }
     };
     ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
         by_words! {
             $symbol($($arg),*)
-            { numbered! { [$($attribute)*] $real $symbol($($arg: $type),*) } }
+            { numbered! { called [$($attribute)*] $real $symbol($($arg: $type),*) } }
             { stub! { [$($attribute)*] $real $symbol($($arg: $type),*) } }
         }
     };
-}
-
-/// Expands to the first part where a row's arguments are words, few enough for the registers of each processor with one
-/// to spare, and else to the second.
-macro_rules! by_words {
-    (cuIpcOpenEventHandle $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
-    (cuIpcOpenMemHandle $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
-    (cuIpcOpenMemHandle_v2 $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
-    (
-        $symbol:ident($($a:ident $(, $b:ident $(, $c:ident $(, $d:ident $(, $e:ident)?)?)?)?)?)
-        { $($words:tt)* } $own:tt
-    ) => { $($words)* };
-    ($symbol:ident $arguments:tt $words:tt { $($own:tt)* }) => { $($own)* };
 }
 
 /// The treatments whose bodies stand in `hooks`; any other word without a rule in `row` is a compile error.
@@ -141,9 +134,15 @@ macro_rules! shared_bodies {
 macro_rules! shared_body {
     (gate (launch $($rest:tt)*) $($row:tt)*) => {};
     (gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[inline(never)]
-        pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            gated!(real, $work, |look| look, $symbol($($arg),*))
+        by_words! {
+            $symbol($($arg),*)
+            {}
+            {
+                #[inline(never)]
+                pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+                    gated!(real, $work, |look| look, $symbol($($arg),*))
+                }
+            }
         }
     };
     (pass $($row:tt)*) => {};
@@ -169,7 +168,8 @@ macro_rules! own_body {
     };
 }
 
-/// What the other rows do in the outermost hook. Functions of their own: see `guard::DEEPEST`.
+/// What is a row's own: what it does in the outermost hook, or what a `gate` row asks of a device. Functions of their
+/// own: see `guard::DEEPEST`.
 macro_rules! outermost_bodies {
     ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
         $( outermost_body! { $word ($($($operand)*)?) $symbol($($arg: $type),*) } )*
@@ -178,7 +178,20 @@ macro_rules! outermost_bodies {
 
 macro_rules! outermost_body {
     (pass $($row:tt)*) => {};
-    (gate $($row:tt)*) => {};
+    (gate (launch $($rest:tt)*) $($row:tt)*) => {};
+    (gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        by_words! {
+            $symbol($($arg),*)
+            {
+                /// What it asks of a device.
+                pub extern "C" fn $symbol($($arg: $type,)* asked: &mut MaybeUninit<Asked>) {
+                    $( let _ = $arg; )*
+                    asked.write(gate::read($work, const { gate::is_per_thread(stringify!($symbol)) }));
+                }
+            }
+            {}
+        }
+    };
     (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
@@ -208,29 +221,6 @@ macro_rules! outermost_body {
         #[inline(never)]
         pub extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             bodied!($body hooks::$symbol(real, $($arg),*))
-        }
-    };
-}
-
-/// What the table names: the outermost bodies, and nothing for the other rows.
-macro_rules! numbered_bodies {
-    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-        $( numbered_body! { $word $symbol($($arg),*) } )*
-    };
-}
-
-macro_rules! numbered_body {
-    (pass $symbol:ident $arguments:tt) => {
-        pub(in crate::entry) use crate::entry::not_ours as $symbol;
-    };
-    (gate $symbol:ident $arguments:tt) => {
-        pub(in crate::entry) use crate::entry::not_ours as $symbol;
-    };
-    ($word:ident $symbol:ident($($arg:ident),*)) => {
-        by_words! {
-            $symbol($($arg),*)
-            { pub use super::outermost::$symbol; }
-            { pub(in crate::entry) use crate::entry::not_ours as $symbol; }
         }
     };
 }
@@ -323,7 +313,7 @@ mod exported {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod shared {
-    use crate::gate::{self, Across, Inside, Kernel, Shaped, Together, Unified};
+    use crate::gate::{self, Across, Inside, Kernel};
     use crate::guard;
     use crate::hold;
     use crate::real::Library;
@@ -332,10 +322,12 @@ mod shared {
 
     pub mod outermost {
         use crate::entry::Wide;
-        use crate::gate;
+        use crate::entry::by_words::Asked;
+        use crate::gate::{self, Across, Inside, Kernel, Shaped, Together, Unified};
         use crate::hooks;
         use crate::marks;
         use crate::real::Library;
+        use core::mem::MaybeUninit;
         use partage_abi::types::*;
         partage_abi::driver_table! { outermost_bodies }
     }
@@ -422,38 +414,7 @@ macro_rules! nvml_table {
     ($($rows:tt)*) => { table! { "partage_nvml_hooks" exported_nvml $($rows)* } };
 }
 
-/// Where the outermost bodies of the rows are that are called by words, likewise; 0 for every other hooked row.
-macro_rules! outermost_table {
-    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-        core::arch::global_asm!(
-            ".pushsection .rodata.partage_outermost,\"a\",%progbits",
-            ".balign 4",
-            ".globl partage_outermost",
-            ".hidden partage_outermost",
-            ".type partage_outermost, %object",
-            "partage_outermost:",
-            $( outermost_distance!($word $symbol($($arg),*)), )*
-            ".size partage_outermost, . - partage_outermost",
-            ".popsection",
-            $( sym shared::numbered::$symbol, )*
-        );
-    };
-}
-
-/// One line of it.
-macro_rules! outermost_distance {
-    (pass $symbol:ident $arguments:tt) => {
-        "/* {} */"
-    };
-    (gate $symbol:ident $arguments:tt) => {
-        ".long 0 /* {} */"
-    };
-    ($word:ident $symbol:ident($($arg:ident),*)) => {
-        by_words! { $symbol($($arg),*) { ".long {} - partage_outermost" } { ".long 0 /* {} */" } }
-    };
-}
-
 partage_abi::driver_table! { exported_table }
-partage_abi::driver_table! { outermost_table }
+partage_abi::driver_table! { numbered_table }
 partage_abi::driver_table! { second_table }
 partage_abi::nvml_table! { nvml_table }

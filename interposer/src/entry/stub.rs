@@ -60,36 +60,38 @@ macro_rules! stub {
 /// The export of a row whose arguments are words: says that a hook begins, adds the row's number, and jumps to the body
 /// of all rows with so many.
 macro_rules! numbered {
-    ($attributes:tt $real:ident $symbol:ident()) => { numbered! { none $attributes $real $symbol() } };
-    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty)) => {
-        numbered! { one $attributes $real $symbol($a: $A) }
+    ($kind:ident $attributes:tt $real:ident $symbol:ident()) => {
+        numbered! { $kind none $attributes $real $symbol() }
     };
-    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty)) => {
-        numbered! { two $attributes $real $symbol($a: $A, $b: $B) }
+    ($kind:ident $attributes:tt $real:ident $symbol:ident($a:ident: $A:ty)) => {
+        numbered! { $kind one $attributes $real $symbol($a: $A) }
     };
-    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty)) => {
-        numbered! { three $attributes $real $symbol($a: $A, $b: $B, $c: $C) }
+    ($kind:ident $attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty)) => {
+        numbered! { $kind two $attributes $real $symbol($a: $A, $b: $B) }
+    };
+    ($kind:ident $attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty)) => {
+        numbered! { $kind three $attributes $real $symbol($a: $A, $b: $B, $c: $C) }
     };
     (
-        $attributes:tt $real:ident
+        $kind:ident $attributes:tt $real:ident
         $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty)
     ) => {
-        numbered! { four $attributes $real $symbol($a: $A, $b: $B, $c: $C, $d: $D) }
+        numbered! { $kind four $attributes $real $symbol($a: $A, $b: $B, $c: $C, $d: $D) }
     };
     (
-        $attributes:tt $real:ident
+        $kind:ident $attributes:tt $real:ident
         $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty, $e:ident: $E:ty)
     ) => {
-        numbered! { five $attributes $real $symbol($a: $A, $b: $B, $c: $C, $d: $D, $e: $E) }
+        numbered! { $kind five $attributes $real $symbol($a: $A, $b: $B, $c: $C, $d: $D, $e: $E) }
     };
-    ($body:ident $attributes:tt $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+    ($kind:ident $body:ident $attributes:tt $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
         jump! {
             $attributes $symbol($($arg: $type),*) -> CuResult,
-            number_behind!(), crate::entry::by_words::$body,
+            number_behind!(), crate::entry::by_words::$kind::$body,
             row = const crate::names::driver_place(partage_abi::Symbol::$symbol) | crate::entry::by_words::$real,
             taken = const { 0 $(+ (size_of::<$type>() <= 8) as usize)* }
         }
-        const _: () = { $( assert!(size_of::<$type>() <= 8); )* };
+        const _: () = { $( assert!(crate::entry::by_words::is_word(size_of::<$type>(), stringify!($type))); )* };
     };
 }
 
