@@ -14,7 +14,6 @@ use crate::notice::{Figures, Numbers};
 use crate::refusal::Refusal;
 
 mod admission;
-mod admitted;
 mod adoption;
 mod attaching;
 mod audit;

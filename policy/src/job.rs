@@ -26,7 +26,7 @@ pub(crate) use facts::Facts;
 pub use facts::STRICT_NS;
 pub(crate) use facts::{End, Job};
 pub(crate) use fair::{Claimant, next_of};
-pub(crate) use life::{EndedBy, Happening, Life, Next, State};
+pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
 pub(crate) use numbered::Jobs;
 pub(crate) use queued::{Queue, Queued, Returning, Wait};

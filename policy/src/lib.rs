@@ -21,6 +21,10 @@
 //!    of memory and of time.
 #![forbid(unsafe_code)]
 
+// First: others declare the facts that its tables word.
+#[macro_use]
+mod views;
+
 mod action;
 mod books;
 mod caller;
@@ -48,7 +52,6 @@ mod rules;
 mod terms;
 mod time;
 mod uuid_text;
-mod views;
 
 pub use partage_scheduling::{Cause, Regime, TimeState};
 

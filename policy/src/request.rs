@@ -12,7 +12,7 @@ use partage_protocol::time_aliases::{self, TimeVariable};
 use crate::config::Config;
 use crate::gpu_name::GpuName;
 use crate::origin::Origin;
-use crate::refusal::{Amiss, Refusal, unreadable};
+use crate::refusal::{Refusal, Why, unreadable};
 use crate::registration::{Ceiling, Lowered};
 use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said, TotalId};
 use crate::terms::Terms;
@@ -98,7 +98,7 @@ impl RunSpec {
         let process_mem = amount("--process-mem", &request.process_mem, parse_amount)?;
         let process_mem = process_mem.map(|mem| Written(request).said("--process-mem", &mem.to_string(), Some(mem)));
         let aliases = if mem.is_none() && mem_request.is_none() {
-            asked(&request.aliases, |family| config.is_on(family)).map_err(|why| Amiss::Alias(why, "--mem SIZE"))?
+            asked(&request.aliases, |family| config.is_on(family)).map_err(|why| Why::Alias(why, "--mem SIZE"))?
         } else {
             None
         };
@@ -155,7 +155,7 @@ impl RunSpec {
             && !config.rules.presets.contains_key(name)
         {
             let known = config.rules.presets.keys().cloned().collect();
-            return Err(Amiss::Class(name.clone(), known).into());
+            return Err(Why::Class(name.clone(), known).into());
         }
         for said in [&mut self.mem, &mut self.process_mem].into_iter().flatten() {
             said.settle();
@@ -309,7 +309,7 @@ fn check_length(request: &RunRequest) -> Result<(), Refusal> {
         .flatten();
     let mut options = options.chain(request.aliases.iter().map(|(_, value)| value));
     match options.find(|text| text.len() > LONGEST) {
-        Some(text) => Err(Amiss::TooLong(text.len(), LONGEST).into()),
+        Some(text) => Err(Why::TooLong(text.len(), LONGEST).into()),
         None => Ok(()),
     }
 }
@@ -348,18 +348,18 @@ impl GpuChoice {
         if let Some(count) = text.strip_prefix("auto:") {
             return match count.parse::<usize>() {
                 Ok(count @ 1..=MAX_DEVICES) => Ok(Self::Auto(count)),
-                _ => Err(Amiss::GpuCount(text.to_owned()).into()),
+                _ => Err(Why::GpuCount(text.to_owned()).into()),
             };
         }
         let mut names = Vec::new();
         for part in text.split(',') {
             let Some(name) = GpuName::parse(part) else {
-                return Err(Amiss::GpuPart(text.to_owned(), part.to_owned()).into());
+                return Err(Why::GpuPart(text.to_owned(), part.to_owned()).into());
             };
             names.push(name);
         }
         if names.len() > MAX_DEVICES {
-            return Err(Amiss::GpuMany(names.len()).into());
+            return Err(Why::GpuMany(names.len()).into());
         }
         Ok(Self::Named(names))
     }
@@ -374,10 +374,10 @@ pub fn check_name(option: &str, name: &str) -> Result<(), Refusal> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic());
     if !starts_well || !name.chars().all(is_plain) || name.len() > 64 {
-        return Err(Amiss::Name(option.to_owned(), name.to_owned()).into());
+        return Err(Why::Name(option.to_owned(), name.to_owned()).into());
     }
     if job_number(name).is_some() {
-        return Err(Amiss::NameIsId(option.to_owned(), name.to_owned()).into());
+        return Err(Why::NameIsId(option.to_owned(), name.to_owned()).into());
     }
     Ok(())
 }
@@ -409,7 +409,7 @@ impl AskedTerms {
         };
         if let Some(limit_ns) = request.time_limit_ns {
             if limit_ns == 0 {
-                return Err(Amiss::NoTime.into());
+                return Err(Why::NoTimeToRun().into());
             }
             terms.set_time_limit(from.said("--time-limit", &format_duration(limit_ns), Some(limit_ns)));
         }
@@ -425,7 +425,7 @@ impl AskedTerms {
             } else {
                 "--compute-max PCT"
             };
-            Amiss::Alias(why, instead)
+            Why::Alias(why, instead)
         })?;
         terms.take_aliases(aliases);
         Ok(terms)

@@ -235,10 +235,10 @@ impl Rules {
         Self: 'a,
     {
         if !self.presets.contains_key(name) {
-            return Err(NotAllowed::UnknownPreset {
-                name: name.to_owned(),
-                known: self.presets.keys().cloned().collect(),
-            });
+            return Err(NotAllowed::UnknownPreset(
+                name.to_owned(),
+                self.presets.keys().cloned().collect(),
+            ));
         }
         for rule in self.matching(facts) {
             if let Some(list) = rule
@@ -246,10 +246,8 @@ impl Rules {
                 .as_ref()
                 .filter(|list| !list.value.iter().any(|other| other == name))
             {
-                return Err(NotAllowed::PresetNotAllowed {
-                    name: name.to_owned(),
-                    rule: format!("rule {}, classes = {} ({})", rule.name, list.text, list.at),
-                });
+                let rule = format!("rule {}, classes = {} ({})", rule.name, list.text, list.at);
+                return Err(NotAllowed::PresetNotAllowed(name.to_owned(), rule));
             }
         }
         Ok(name)

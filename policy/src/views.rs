@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The admin protocol's documents for users: read-only, over the policy's questions.
 
-mod admitted;
 mod events;
 mod moving;
 mod ps;
 mod queue;
+#[macro_use]
 mod said;
 mod sentences;
 mod slow;

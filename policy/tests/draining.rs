@@ -116,7 +116,7 @@ fn the_next_broker_knows_it_and_no_job_comes_back_there() {
     drain(&mut host, 1, true);
     let text = "GPU 0 is drained: partage undrain 0 lets jobs on it again".to_owned();
     let room = |host: &Host| host.policy.ask_room(job, Place::Source, None, &host.board);
-    assert_eq!(room(&host), Err(Shortage::Drained { text }));
+    assert_eq!(room(&host), Err(Shortage::Drained(text)));
     assert_eq!(host.policy.drained().keys().copied().collect::<Vec<_>>(), [uuid(1)]);
     drain(&mut host, 1, false);
     assert_eq!(room(&host), Ok(()));

@@ -68,7 +68,7 @@ fn memory_and_promise_of_an_away_job_are_free_and_return_only_where_there_is_roo
     let short = host.policy.ask_room(job, Place::Source, None, &host.board);
     let (needed, left) = (6 * GIB, 3 * GIB);
     let gpu = "GPU 0".to_owned();
-    assert_eq!(short, Err(Shortage::Memory { gpu, needed, left }));
+    assert_eq!(short, Err(Shortage::Memory(gpu, needed, left)));
     assert_eq!(
         short.expect_err("short").to_string(),
         "the job needs 6 GiB on GPU 0, which has 3 GiB left for it"

@@ -145,7 +145,7 @@ fn judge_cell(key: Key, under: Under, (one, two): (u64, u64), from: From, cell: 
         (None, Ok((memory, terms))) if cell == "-" => {
             assert_eq!(number(key, &memory, &terms), (key.usual(), String::new()), "{context}");
         }
-        (None, Err(NotAllowed::Above { words, rule, .. })) if cell != "-" => {
+        (None, Err(NotAllowed::Above(words, rule, _))) if cell != "-" => {
             assert_eq!(words, "asked", "{context}");
             assert!(rule.starts_with(&by), "{context}");
         }
@@ -211,7 +211,7 @@ fn two_rules_by_every_number_of_gpus_give_what_the_table_says() {
         for (count, then) in (1..).zip(row) {
             let judged = match judge.gpus(count, "asked") {
                 Ok(()) => "ok".to_owned(),
-                Err(NotAllowed::Above { rule, .. }) => rule,
+                Err(NotAllowed::Above(_, rule, _)) => rule,
                 Err(other) => panic!("{other:?}"),
             };
             let is_it = judged == then || judged.starts_with(&format!("rule {then}, max.gpus"));

@@ -155,6 +155,9 @@ const BANNED: [Banned; 6] = [
     },
 ];
 
+/// Where nothing is said in sentences: what is decided is a value, and `policy/src/views/said/` words it.
+const WORDLESS: &str = "policy/src/decisions";
+
 /// Where a file writes only the fields that its own types declare.
 const OWN_FIELDS: &str = "policy/src/";
 
@@ -195,6 +198,7 @@ pub fn faults(files: &[File], arrows: &Arrows) -> Vec<Fault> {
         let all = tokens(&file.text);
         let product = without_tests(&all);
         found.extend(banned(file, &product));
+        found.extend(sentences(file, &product));
         for name in numbers_with_unit(&product) {
             numbers.entry(name.to_owned()).or_default().insert(&file.path);
         }
@@ -223,6 +227,7 @@ pub fn idle_rows(files: &[File]) -> Vec<String> {
     let is_gone = |place: &str| !files.iter().any(|file| file.path.starts_with(place));
     walls
         .chain(banned)
+        .chain([("decisions-say-no-sentence", WORDLESS)])
         .filter(|(_, place)| is_gone(place))
         .map(|(rule, place)| {
             format!("xtask/src/walls.rs: {rule} names {place}, where no file is; let it name where the folder went")
@@ -272,6 +277,21 @@ fn banned(file: &File, tokens: &[Token<'_>]) -> Vec<Fault> {
         }
     }
     found
+}
+
+/// Literals with words in a file of [`WORDLESS`]: those with a blank that a letter touches.
+fn sentences(file: &File, tokens: &[Token<'_>]) -> Option<Fault> {
+    let is_between = |run: &[char]| run[1] == ' ' && (run[0].is_alphabetic() || run[2].is_alphabetic());
+    let says = |token: &&Token<'_>| {
+        let text: Vec<char> = token.text.chars().collect();
+        token.kind == Kind::Literal && text.windows(3).any(is_between)
+    };
+    let said = tokens.iter().filter(says).filter(|_| file.path.starts_with(WORDLESS));
+    let said: Vec<_> = said
+        .map(|token| format!("{} in line {}", token.text, token.line))
+        .collect();
+    let what = format!("{}; say it as a row of policy/src/views/said/", said.join(", "));
+    (!said.is_empty()).then(|| fault("decisions-say-no-sentence", &file.path, said.len(), what))
 }
 
 /// Assignments to a field that another file of [`OWN_FIELDS`] declares, and not the file itself.

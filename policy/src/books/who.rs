@@ -10,7 +10,6 @@
 mod attaching;
 mod default_job;
 mod judged;
-mod registered;
 
 use partage_protocol::units::JobId;
 
@@ -18,7 +17,7 @@ use crate::books::Books;
 use crate::caller::{Caller, Process};
 use crate::event::TargetQuery;
 use crate::job::Job;
-use crate::refusal::{Missed, Refusal};
+use crate::refusal::{Refusal, Why};
 use crate::request::job_number;
 
 /// What a caller wants with a target.
@@ -46,22 +45,23 @@ impl Books {
         };
         let job = match candidates.as_slice() {
             [job] => *job,
-            [] if !ended.is_empty() => return Err(Missed::Ended(ended.iter().map(|job| job.id()).collect()).into()),
-            [] => return Err(Missed::NoJob(text.to_owned()).into()),
+            [] if !ended.is_empty() => return Err(Why::Ended(ended.iter().map(|job| job.id()).collect()).into()),
+            [] => return Err(Why::NoJob(text.to_owned()).into()),
             // The newest of several ended jobs of one name is what "why did train fail" means.
             several if std::ptr::eq(candidates, &ended) => match several.iter().max_by_key(|job| job.record.id) {
                 Some(job) => *job,
-                None => return Err(Missed::NoJob(text.to_owned()).into()),
+                None => return Err(Why::NoJob(text.to_owned()).into()),
             },
             several => {
                 let names = several.iter().map(|job| self.name_for(job, caller)).collect();
-                return Err(Missed::Several(text.to_owned(), names).into());
+                return Err(Why::Several(text.to_owned(), names).into());
             }
         };
         if access == Access::Change && !may_change(job, caller) {
             return Err(match caller.inside {
-                Some(inside) => Missed::Inside(inside),
-                None => Missed::Belongs(job.id(), job.record.user.clone(), may_see(job, caller)),
+                Some(inside) => Why::Inside(inside),
+                None if may_see(job, caller) => Why::BelongsOutside(job.id(), job.record.user.clone()),
+                None => Why::Belongs(job.id(), job.record.user.clone()),
             }
             .into());
         }
@@ -72,7 +72,7 @@ impl Books {
         let text = query.text.as_str();
         let select = |is_it: &dyn Fn(&Job) -> bool| self.jobs.values().filter(|job| is_it(job)).collect::<Vec<_>>();
         if text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains('/') {
-            let pid: u32 = text.parse().map_err(|_| Missed::NoPid(text.to_owned()))?;
+            let pid: u32 = text.parse().map_err(|_| Why::NoPid(text.to_owned()))?;
             return Ok(self.of_pid(pid, query.descends_from));
         }
         if let Some(number) = job_number(text) {
@@ -93,10 +93,10 @@ impl Books {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
         }
         if text.starts_with("process:") {
-            return Err(Missed::ProcessAlone(text.to_owned()).into());
+            return Err(Why::ProcessAlone(text.to_owned()).into());
         }
         if let Some((kind, _)) = text.split_once(':') {
-            return Err(Missed::Kind(kind.to_owned()).into());
+            return Err(Why::TargetKind(kind.to_owned()).into());
         }
         let (user, name) = match text.split_once('/') {
             Some((user, name)) => (Some(user), name),
@@ -137,7 +137,7 @@ impl Books {
     /// # Errors
     /// `NoTarget` where no such process has attached, and as [`Books::resolve`].
     pub(crate) fn client_of_pid(&self, pid: &str, caller: &Caller) -> Result<(JobId, Process), Refusal> {
-        let nobody = || Missed::NotAttached(pid.to_owned());
+        let nobody = || Why::NotAttached(pid.to_owned());
         let number: u32 = pid.parse().map_err(|_| nobody())?;
         let mut clients = self.clients.values();
         let client = clients.find(|client| client.process.pid == number).ok_or_else(nobody)?;

@@ -14,6 +14,7 @@ use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
+use crate::action::Action;
 use crate::books::room::claims::{Claims, Wish};
 use crate::books::room::placement::{Shortages, Unplaced};
 use crate::books::room::survey::Survey;
@@ -21,10 +22,10 @@ use crate::caller::Ticket;
 use crate::event::Run;
 use crate::heard::Word;
 use crate::holding::Holding;
-use crate::job::{EndedBy, Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
+use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
 use crate::machine::Machine;
-use crate::notice::{Awaits, Figures, OfJob};
-use crate::refusal::{Amiss, NoRoom, Refusal, Stays};
+use crate::notice::{Figures, Notice};
+use crate::refusal::{Refusal, Why};
 use crate::request::RunSpec;
 use crate::residence::ResidenceRecord;
 use crate::rules::Asked;
@@ -82,7 +83,7 @@ impl Policy {
         }
         let lazy = run.request.token.as_deref().map(token_of);
         if lazy == Some(None) {
-            return self.refuse(run.ticket, Amiss::Token);
+            return self.refuse(run.ticket, Why::Token());
         }
         let lazy = lazy.flatten();
         // The name is its own job's.
@@ -104,9 +105,9 @@ impl Policy {
                 return self.join(run.ticket, id, now_ns);
             }
             if !self.books.jobs.get(&id).is_some_and(Job::is_lingering) {
-                return self.refuse(run.ticket, Stays::Lives(id));
+                return self.refuse(run.ticket, Why::LivesAlready(id));
             }
-            self.end(id, (Happening::PlaceWanted, &EndedBy::Restored), machine, now_ns);
+            self.end(id, (Happening::PlaceWanted, &Notice::IsRestored()), machine, now_ns);
         }
         let id = self.books.jobs.take_number();
         let queued = Queued {
@@ -173,10 +174,10 @@ impl Policy {
         };
         let id = holder.id();
         if holder.is_lingering() {
-            self.end(id, (Happening::PlaceWanted, &EndedBy::NameWanted), machine, now_ns);
+            self.end(id, (Happening::PlaceWanted, &Notice::NameWanted()), machine, now_ns);
             return Ok(());
         }
-        Err(Amiss::NameTaken(id, name.to_owned()).into())
+        Err(Why::NameTaken(id, name.to_owned()).into())
     }
 
     /// What would become of a request behind the first so many of the queue.
@@ -186,9 +187,9 @@ impl Policy {
         match self.place(spec, &claimed, &survey, machine) {
             Ok(places) => self.tell(
                 ticket,
-                Word::done(OfJob::WouldStart(self.describe(&places), spec.terms.clone())),
+                Word::done(Notice::WouldStart(self.describe(&places), spec.terms.clone())),
             ),
-            Err(Unplaced::NoRoom { reason, .. }) => self.tell(ticket, Word::done(OfJob::WouldWait(reason))),
+            Err(Unplaced::NoRoom { reason, .. }) => self.tell(ticket, Word::done(Notice::WouldWait(reason))),
             Err(Unplaced::Refused(why)) => self.refuse(ticket, why),
         }
     }
@@ -216,7 +217,7 @@ impl Policy {
             }
             let unplaced = if self.is_passed(id) {
                 Err(Unplaced::NoRoom {
-                    reason: Awaits::Going.to_string(),
+                    reason: Notice::RunIsStopped().to_string(),
                     shortages: Shortages::new(),
                     wishes: Vec::new(),
                 })
@@ -286,7 +287,7 @@ impl Policy {
         let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
         let lingering: Vec<JobId> = self.books.jobs.values().filter(is_here).map(Job::id).collect();
         for job in &lingering {
-            self.end(*job, (Happening::PlaceWanted, &EndedBy::PlaceWanted), machine, now_ns);
+            self.end(*job, (Happening::PlaceWanted, &Notice::PlaceWanted()), machine, now_ns);
         }
         !lingering.is_empty()
     }
@@ -333,7 +334,7 @@ impl Policy {
                 self.share_headroom(place.device, machine, now_ns);
             }
             return Err(Unplaced::NoRoom {
-                reason: Awaits::Unused(gpu).to_string(),
+                reason: Notice::PromiseInUse(gpu).to_string(),
                 shortages: Shortages::from([(short, (true, false))]),
                 wishes: places.iter().map(wish).collect(),
             });
@@ -341,6 +342,27 @@ impl Policy {
         self.books.queue.leave(id);
         self.announce_admission(id, &queued, machine);
         Ok(())
+    }
+
+    /// Tells everybody of the admission.
+    pub(crate) fn announce_admission<M: Machine>(&mut self, id: JobId, queued: &Queued, machine: &M) {
+        let Some(job) = self.books.jobs.get(&id) else { return };
+        let record = job.record.clone();
+        let what = Notice::Starts(id, self.describe(&record.devices), record.terms.clone());
+        self.act(Action::SaveJob(Box::new(record.clone())));
+        self.show_terms(id);
+        if let Some(process) = record.first {
+            self.act(Action::Watch { job: id, process });
+        }
+        let devices = || record.devices.iter().map(|place| place.device);
+        let accounts = devices().filter_map(|device| self.account(device, machine));
+        let notes = accounts.filter_map(|account| account.overcommit_note());
+        let notes = notes
+            .chain(devices().filter_map(|device| self.time_note(device)))
+            .collect();
+        let pid = record.first.map(|first| first.pid);
+        self.tell(queued.ticket, Word::Admitted(Box::new(record), notes));
+        self.publish_numbers("job-admitted", (Some(id), pid), what, Figures::Job);
     }
 
     /// A request that may have room in a moment hears nothing until then, and does not fail.
@@ -365,9 +387,11 @@ impl Policy {
             return false;
         };
         if !queued.spec.wait || queued.ran_out(now_ns) {
-            let waited_ns = queued.spec.wait.then(|| now_ns.saturating_sub(queued.since_ns));
-            let might_wait = !queued.spec.wait && !is_registered;
-            self.leave_queue(id, NoRoom::Now(reason, waited_ns, might_wait, holders).into());
+            let why = match queued.spec.wait {
+                true => Why::NoRoomWithin(now_ns.saturating_sub(queued.since_ns), reason, holders),
+                false => Why::NoRoom(reason, !is_registered, holders),
+            };
+            self.leave_queue(id, why.into());
             return false;
         }
         queued.wait_for(&reason);
@@ -375,7 +399,7 @@ impl Policy {
             let ticket = queued.ticket;
             self.tell(ticket, Word::Waiting(position, reason.clone(), holders));
             if is_first {
-                let what = OfJob::Waits(id, reason);
+                let what = Notice::Waits(id, reason);
                 self.publish_numbers("job-waiting", (Some(id), None), what, Figures::Waiting(position));
             }
         }
@@ -386,7 +410,7 @@ impl Policy {
     pub(crate) fn leave_queue(&mut self, id: JobId, why: Refusal) {
         if self.books.jobs.get(&id).is_some_and(|job| job.life.queued().is_some()) {
             // While it is known whose it is: others read neither its terms nor its name.
-            self.publish("job-refused", Some(id), None, OfJob::Refused(id, why.to_string()));
+            self.publish("job-refused", Some(id), None, Notice::Refused(id, why.to_string()));
         }
         if let Some(queued) = self.forget_waiting(id) {
             self.refuse(queued.ticket, why);

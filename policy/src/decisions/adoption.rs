@@ -21,7 +21,7 @@ use crate::client::Presence;
 use crate::event::Adoption;
 use crate::job::{Job, JobRecord, REMEMBER_NS, Slot};
 use crate::machine::{Machine, OnSlot};
-use crate::notice::OfProcess;
+use crate::notice::Notice;
 use crate::residence::Residence;
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -142,7 +142,7 @@ impl Policy {
         machine: &M,
     ) {
         let Some(known) = self.books.clients.come_back(client, process) else {
-            let what = OfProcess::Unlisted(client, process.pid);
+            let what = Notice::NotInLedger(client, process.pid);
             return self.refuse_client(client, REFUSED_IDENTITY, what);
         };
         self.books.undecided.forget(client);
@@ -152,13 +152,13 @@ impl Policy {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, client);
             }
             if are_pages_lost {
-                state.note(OfProcess::NoDescriptors(process.pid));
+                state.note(Notice::NoDescriptors(process.pid));
             }
         }
         self.welcome(client, job);
         self.show_overheads(client, machine);
         self.show_pages(job);
         let pid = process.pid;
-        self.publish("adopted", Some(job), Some(pid), OfProcess::CameBack(pid, job));
+        self.publish("adopted", Some(job), Some(pid), Notice::CameBack(pid, job));
     }
 }

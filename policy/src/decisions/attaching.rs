@@ -21,7 +21,7 @@ use crate::client::{Client, Presence};
 use crate::event::Attaching;
 use crate::job::{Placement, Reason, Short};
 use crate::machine::{Machine, OnSlot};
-use crate::notice::OfProcess;
+use crate::notice::Notice;
 use crate::question::{AskedAt, Question};
 
 /// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
@@ -42,7 +42,7 @@ impl Policy {
             return;
         };
         if state.clients.len() >= MAX_CLIENTS_PER_JOB {
-            return self.refuse_client(id, REFUSED_CAPACITY, OfProcess::Full(job, MAX_CLIENTS_PER_JOB));
+            return self.refuse_client(id, REFUSED_CAPACITY, Notice::Full(job, MAX_CLIENTS_PER_JOB));
         }
         state.add_client(id, attaching.process.pid);
         state.limit_client((id, attaching.process), machine, now_ns);
@@ -64,7 +64,7 @@ impl Policy {
         self.show_overheads(id, machine);
         self.show_pages(job);
         let pid = process.pid;
-        self.publish("client-attached", Some(job), Some(pid), OfProcess::Attached(pid, job));
+        self.publish("client-attached", Some(job), Some(pid), Notice::Attached(pid, job));
     }
 
     /// A process attaches once: if it is known already, it has replaced its image (exec freed what it held, and no
@@ -312,7 +312,7 @@ impl Policy {
         }
         self.act(Action::ForgetClient(client));
         let (pid, job) = (known.process.pid, known.job);
-        self.publish("client-died", Some(job), Some(pid), OfProcess::Gone(pid, job));
+        self.publish("client-died", Some(job), Some(pid), Notice::Gone(pid, job));
         self.show_pages(known.job);
         self.look_after(known.job, machine, now_ns);
     }
@@ -341,9 +341,9 @@ impl Policy {
             return;
         };
         let what = match what {
-            NOTICE_SHARING_OFF => OfProcess::SharingOff(pid, value),
-            NOTICE_FOREIGN_NAMESPACE => OfProcess::ForeignNamespace(pid),
-            NOTICE_UNKNOWN_ENTRY_POINT => OfProcess::UnknownEntryPoint(pid, value),
+            NOTICE_SHARING_OFF => Notice::SharingOff(pid, value),
+            NOTICE_FOREIGN_NAMESPACE => Notice::ForeignNamespace(pid),
+            NOTICE_UNKNOWN_ENTRY_POINT => Notice::UnknownEntryPoint(pid, value),
             NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
             // A denial was counted where it was answered, and an unknown notice is a newer client's.
             _ => return,

@@ -25,7 +25,7 @@ use crate::device::{CONFIRM_NS, Member};
 use crate::event::ProcessUse;
 use crate::job::Placement;
 use crate::machine::{Machine, OnSlot};
-use crate::notice::OfProcess;
+use crate::notice::Notice;
 
 impl Policy {
     /// Judges a process by one look.
@@ -40,13 +40,13 @@ impl Policy {
         match found {
             Some(found) => {
                 if let Some(text) = state.contradict(found, now_ns) {
-                    let what = OfProcess::Drifts(evidence.pid, newest.job, text);
+                    let what = Notice::Drifts(evidence.pid, newest.job, text);
                     self.publish("drift", Some(newest.job), Some(evidence.pid), what);
                 }
                 self.answer_drift(newest, evidence.pid);
             }
             None if evidence.is_quiet && state.agree() => {
-                let what = OfProcess::Agrees(evidence.pid, newest.job);
+                let what = Notice::Agrees(evidence.pid, newest.job);
                 self.publish("drift-over", Some(newest.job), Some(evidence.pid), what);
             }
             None => {}
@@ -64,7 +64,7 @@ impl Policy {
         let Some(process) = self.books.clients.get(&member.client).map(|known| known.process) else {
             return;
         };
-        let what = OfProcess::KilledFor(pid, member.job, text);
+        let what = Notice::KilledFor(pid, member.job, text);
         if let Some(job) = self.books.jobs.get_mut(&member.job) {
             job.note(&what);
         }
@@ -125,12 +125,12 @@ impl Policy {
             let pid = process.pid;
             let may = process.uid.is_some_and(|uid| !is_private || uid == config.uid);
             if !may {
-                let what = OfProcess::Spared(pid, process.uid, index);
+                let what = Notice::Spared(pid, process.uid, index);
                 self.publish("unmanaged-spared", process.descends_from, Some(pid), what);
                 continue;
             }
             self.act(Action::KillProcess(Process { pid, start }));
-            let what = OfProcess::Killed(pid, index);
+            let what = Notice::Killed(pid, index);
             self.publish("unmanaged-killed", process.descends_from, Some(pid), what);
         }
     }

@@ -23,10 +23,10 @@ use crate::books::who::Access;
 use crate::caller::{Caller, Ticket};
 use crate::event::{Change, TargetQuery};
 use crate::heard::Word;
-use crate::job::{EndedBy, JobState, Placement, State};
+use crate::job::{JobState, Placement, State};
 use crate::machine::{Machine, OnSlot};
-use crate::notice::{Figures, OfJob};
-use crate::refusal::{Amiss, Refusal, Stays, Why};
+use crate::notice::{Figures, Notice};
+use crate::refusal::{Refusal, Why};
 use crate::request::{RunSpec, check_name};
 use crate::rules::{Judge, NotAllowed};
 
@@ -55,7 +55,7 @@ impl Policy {
                     self.tell(ticket, Word::Job(seen));
                 }
             }
-            Err(why) if caller.is_admin => self.refuse(ticket, Refusal(Box::new(Why::ToAdmin(why)))),
+            Err(why) if caller.is_admin => self.refuse(ticket, why.for_admin()),
             Err(why) => self.refuse(ticket, why),
         }
     }
@@ -70,7 +70,7 @@ impl Policy {
         now_ns: u64,
     ) -> Result<JobId, Refusal> {
         if change.is_forced && !caller.is_admin {
-            return Err(NotAllowed::Force.into());
+            return Err(NotAllowed::Force().into());
         }
         if let Some(pid) = target.text.strip_prefix("process:") {
             return self.change_process(caller, pid, change, machine, now_ns);
@@ -84,7 +84,7 @@ impl Policy {
         let name = self.wanted_name(id, change, machine, now_ns)?;
         let ceiling = self.moved_ceiling(id, change, caller);
         if wanted.is_none() && terms.is_none() && name.is_none() {
-            return Err(Amiss::NothingToSet(id).into());
+            return Err(Why::NothingToSet(id).into());
         }
         if let Some(queued) = self.books.jobs.get(&id).and_then(|job| job.life.queued()) {
             let old = queued.spec.under(ceiling.clone(), &self.books.config)?;
@@ -165,7 +165,7 @@ impl Policy {
         };
         if job.rename(name) {
             // The name itself is for its owner's eyes.
-            self.publish("renamed", Some(id), None, OfJob::Renamed(id));
+            self.publish("renamed", Some(id), None, Notice::Renamed(id));
         }
     }
 
@@ -205,7 +205,7 @@ impl Policy {
             .jobs
             .get(&id)
             .is_some_and(|job| self.state(job, machine) == JobState::OverLimit);
-        let what = OfJob::Limits(id, now, is_over);
+        let what = Notice::Limits(id, now, is_over);
         self.publish_numbers("limit-changed", (Some(id), None), what, Figures::Job);
         Ok(())
     }
@@ -249,14 +249,19 @@ impl Policy {
             return;
         };
         if job.state() == State::Waiting {
-            self.leave_queue(id, Stays::StoppedWaiting(id).into());
-            return self.tell(ticket, Word::done(OfJob::WaitsNoMore(id)));
+            self.leave_queue(id, Why::StoppedWaiting(id).into());
+            return self.tell(ticket, Word::done(Notice::WaitsNoMore(id)));
         }
         let kill_at_ns = now_ns.saturating_add(grace_ns);
         // Whoever may stop another user's job acts for that user; root may signal every process itself.
         let by = if caller.uid == 0 { 0 } else { job.record.uid };
-        job.order_stop(Some(ticket), kill_at_ns, (EndedBy::Stop, by));
-        self.publish("job-stopping", Some(id), None, OfJob::Stopped(id, caller.user.clone()));
+        job.order_stop(Some(ticket), kill_at_ns, (Notice::WasStopped().to_string(), by));
+        self.publish(
+            "job-stopping",
+            Some(id),
+            None,
+            Notice::StoppedBy(id, caller.user.clone()),
+        );
         self.act(Action::SignalJob {
             job: id,
             signal: Signal::Terminate,
@@ -283,7 +288,7 @@ impl Policy {
             job.set_time_limit_at(time_limit_at_ns);
         }
         job.set_terms(terms);
-        let what = OfJob::Terms(id, job.record.terms.clone());
+        let what = Notice::HasTerms(id, job.record.terms.clone());
         self.show_terms(id);
         self.publish_numbers("terms-changed", (Some(id), None), what, Figures::Job);
     }

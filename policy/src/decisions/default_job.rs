@@ -20,7 +20,7 @@ use crate::action::Action;
 use crate::event::Attaching;
 use crate::job::{Job, JobRecord, Life, Placement, Slot};
 use crate::machine::Machine;
-use crate::notice::{Figures, OfJob};
+use crate::notice::{Figures, Notice};
 use crate::residence::ResidenceRecord;
 use crate::rules::{Asked, Judge};
 
@@ -81,7 +81,10 @@ impl Policy {
         let pid = attaching.process.pid;
         let mut places = devices.iter();
         let limited = places.find_map(|place| Some((place.origin.limit.clone(), place.limit?)));
-        let what = OfJob::Default(id, pid, limited);
+        let what = match limited {
+            Some((words, limit)) => Notice::DefaultLimited(id, pid, words, limit),
+            None => Notice::Default(id, pid),
+        };
         self.publish_numbers("job-admitted", (Some(id), Some(pid)), what, Figures::Job);
         for note in note.into_iter().chain(terms_note) {
             self.publish("notice", Some(id), Some(pid), note);

@@ -9,7 +9,7 @@ use crate::books::room::headroom::held_by;
 use crate::holding::Who;
 use crate::job::{Denial, Held, Reason};
 use crate::machine::{Machine, OnSlot, overhead_of};
-use crate::notice::{Denied, Figures, OfJob};
+use crate::notice::{Denied, Figures, Notice};
 
 /// Holders that a denial remembers, the greatest first.
 const HOLDERS: usize = 8;
@@ -81,7 +81,7 @@ impl Policy {
                 count,
             };
             let figures = Figures::Denial(device, [asked, limit, used, overhead, count]);
-            self.publish_numbers("denied", (Some(job), pid), OfJob::Denied(what), figures);
+            self.publish_numbers("denied", (Some(job), pid), Notice::WasDenied(what), figures);
         }
     }
 }

@@ -8,7 +8,7 @@ use partage_protocol::units::DeviceUuid;
 
 use super::Policy;
 use crate::drain_mark::DrainMark;
-use crate::notice::OfDevice;
+use crate::notice::Notice;
 
 impl Policy {
     /// Drains a device, or ends that. Of one that is drained already the first mark stays.
@@ -18,11 +18,11 @@ impl Policy {
             Some(mark) => {
                 let (is_news, by) = (!self.is_drained(device), mark.uid);
                 self.books.drained.entry(device).or_insert(mark);
-                (is_news, "gpu-drained", OfDevice::Drained(gpu, by))
+                (is_news, "gpu-drained", Notice::Drained(gpu, by))
             }
             None => {
                 let is_news = self.books.drained.remove(&device).is_some();
-                (is_news, "gpu-undrained", OfDevice::Undrained(gpu, true))
+                (is_news, "gpu-undrained", Notice::Undrained(gpu))
             }
         };
         if is_news {

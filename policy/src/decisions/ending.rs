@@ -10,10 +10,10 @@ use super::Policy;
 use crate::action::{Action, Signal};
 use crate::caller::{Process, Ticket};
 use crate::heard::Word;
-use crate::job::{End, EndedBy, Happening, Job, Next, REMEMBER_COUNT, State};
+use crate::job::{End, Happening, Job, Next, REMEMBER_COUNT, State};
 use crate::machine::Machine;
-use crate::notice::{Figures, OfDevice, OfJob, OfProcess};
-use crate::refusal::Stays;
+use crate::notice::{Figures, Notice};
+use crate::refusal::Why;
 
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
@@ -22,7 +22,11 @@ impl Policy {
             if self.books.clients.is_empty() && self.live_jobs() == 0 && late == 0 {
                 // The first broker of this place has nobody to wait for.
             } else {
-                self.publish("adoption-done", None, None, OfDevice::Adopted(late));
+                let what = match late {
+                    0 => Notice::AllAdopted(),
+                    late => Notice::Adopted(late),
+                };
+                self.publish("adoption-done", None, None, what);
             }
             for device in self.books.devices.keys().copied().collect::<Vec<_>>() {
                 self.share_headroom(device, machine, now_ns);
@@ -50,16 +54,16 @@ impl Policy {
         actions.extend(killed.iter().map(|pid| Action::KillUnmanaged { job: id, pid: *pid }));
         let is_over = job.life.linger_until_ns().is_some_and(|until| now_ns >= until);
         // One that cannot be killed is tried again and named once.
-        killed.retain(|pid| job.note(OfProcess::StrictKill(*pid, id)));
+        killed.retain(|pid| job.note(Notice::StrictKill(*pid, id)));
         for action in actions {
             self.act(action);
         }
         for pid in killed {
-            self.act(Action::tell(id, OfProcess::StrictKill(pid, id)));
-            self.publish("strict-kill", Some(id), Some(pid), OfProcess::StrictKill(pid, id));
+            self.act(Action::tell(id, Notice::StrictKill(pid, id)));
+            self.publish("strict-kill", Some(id), Some(pid), Notice::StrictKill(pid, id));
         }
         if is_over {
-            self.end(id, (Happening::LingerOver, &EndedBy::LastProcess), machine, now_ns);
+            self.end(id, (Happening::LingerOver, &Notice::LastProcessGone()), machine, now_ns);
         }
     }
 
@@ -114,9 +118,14 @@ impl Policy {
             self.end(id, (Happening::EmptiedStopping, &reason), machine, now_ns);
         } else if job.record.registration.is_some() {
             // A container whose first process is gone is over: nobody is still to come.
-            self.end(id, (Happening::EmptiedStopping, &EndedBy::Container), machine, now_ns);
+            self.end(
+                id,
+                (Happening::EmptiedStopping, &Notice::ContainerGone()),
+                machine,
+                now_ns,
+            );
         } else if job.linger(now_ns) {
-            self.announce_end(id, &EndedBy::LastProcess, now_ns);
+            self.announce_end(id, &Notice::LastProcessGone(), now_ns);
             self.remember(id);
         }
     }
@@ -149,9 +158,9 @@ impl Policy {
         job.announce_end(End { unix_ns, reason }, shown);
         let summary = job.summary();
         if !job.record.is_quiet && summary.has_used_a_gpu() {
-            self.act(Action::tell(id, OfJob::Ended(id, summary.clone())));
+            self.act(Action::tell(id, Notice::Ended(id, summary.sentence())));
         }
-        let what = OfJob::EndedBy(id, summary.clone(), why.to_string());
+        let what = Notice::EndedBy(id, summary.sentence(), why.to_string());
         self.publish_numbers("job-ended", (Some(id), None), what, Figures::Ended(summary));
     }
 
@@ -163,7 +172,7 @@ impl Policy {
         if !job.resume() {
             return;
         }
-        self.publish("job-resumed", Some(id), None, OfJob::Resumed(id));
+        self.publish("job-resumed", Some(id), None, Notice::Resumed(id));
     }
 
     /// Ends a job, and hands out what it held.
@@ -195,7 +204,7 @@ impl Policy {
         self.act(Action::ForgetJob(id));
         self.remember(id);
         for ticket in tickets {
-            self.tell(ticket, Word::done(OfJob::HasEnded(id, spared.clone())));
+            self.tell(ticket, Word::done(Notice::HasEnded(id, spared.clone())));
         }
         for device in devices {
             self.share_headroom(device, machine, now_ns);
@@ -223,7 +232,7 @@ impl Policy {
             return;
         };
         for ticket in job.give_up_stop() {
-            self.refuse(ticket, Stays::Spared(id, spared.clone()));
+            self.refuse(ticket, Why::GoesOn(id, spared.clone()));
         }
     }
 
@@ -231,7 +240,7 @@ impl Policy {
     pub(crate) fn ticket_gone(&mut self, ticket: Ticket) {
         let waits = |job: &&Job| job.life.queued().is_some_and(|queued| queued.ticket == ticket);
         if let Some(id) = self.books.jobs.values().find(waits).map(Job::id) {
-            self.publish("job-gone", Some(id), None, OfJob::GivenUp(id));
+            self.publish("job-gone", Some(id), None, Notice::GivenUp(id));
             self.forget_waiting(id);
         }
         self.return_given_up(ticket);

@@ -16,7 +16,7 @@ use crate::action::Action;
 use crate::books::seen::idle::can_leave;
 use crate::job::Job;
 use crate::machine::Machine;
-use crate::notice::OfWay;
+use crate::notice::Notice;
 use crate::residence::Residence;
 
 impl Policy {
@@ -47,7 +47,7 @@ impl Policy {
         job.set_left_idle();
         let record = job.record.clone();
         self.act(Action::SaveJob(Box::new(record)));
-        self.publish("job-idle", Some(id), None, OfWay::Idle(id, quiet_ns));
+        self.publish("job-idle", Some(id), None, Notice::Idle(id, quiet_ns));
         self.act(Action::Leave(id));
     }
 

@@ -12,7 +12,7 @@ use crate::device::{Device, DeviceState};
 use crate::event::{DeviceSeen, DriverState, Measurement};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
-use crate::notice::{Figures, OfDevice, OfProcess};
+use crate::notice::{Figures, Notice};
 use crate::residence::Residence;
 
 impl Policy {
@@ -31,7 +31,7 @@ impl Policy {
                 Some(known) if known.state != DeviceState::Lost => known.see(seen),
                 lost => {
                     let usable_before = lost.map_or(0, |lost| lost.most_usable);
-                    let what = OfDevice::Found(seen.index, seen.model.clone(), seen.total_bytes);
+                    let what = Notice::Found(seen.index, seen.model.clone(), seen.total_bytes);
                     let mut device = Device::new(seen);
                     device.note_usable(usable_before);
                     self.books.devices.insert(uuid, device);
@@ -48,7 +48,7 @@ impl Policy {
             .copied()
             .collect();
         for device in missing {
-            self.lose_device(device, OfDevice::NotShown.to_string(), machine, now_ns);
+            self.lose_device(device, Notice::NotShown().to_string(), machine, now_ns);
         }
     }
 
@@ -62,7 +62,7 @@ impl Policy {
             return;
         };
         known.lose(&why);
-        let what = OfDevice::Lost(known.seen.index, why);
+        let what = Notice::Lost(known.seen.index, why);
         for job in self
             .books
             .jobs
@@ -142,7 +142,7 @@ impl Policy {
             let index = known.seen.index;
             let Some(id) = job else {
                 if is_new {
-                    let what = OfProcess::Uses(process.pid, process.bytes, index);
+                    let what = Notice::Uses(process.pid, process.bytes, index);
                     let used = Figures::Used(measured.device, process.bytes);
                     self.publish_numbers("unmanaged", (None, Some(process.pid)), what, used);
                 }
@@ -153,7 +153,7 @@ impl Policy {
             };
             if state.see_unmanaged(process.pid, now_ns) {
                 let pid = process.pid;
-                let what = OfProcess::Unlimited(pid, id, index);
+                let what = Notice::Unlimited(pid, id, index);
                 state.note(&what);
                 self.act(Action::tell(id, &what));
                 let used = Figures::Used(measured.device, process.bytes);

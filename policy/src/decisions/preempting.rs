@@ -21,7 +21,7 @@ use crate::books::room::placement::Shortages;
 use crate::books::room::survey::{Absent, Survey};
 use crate::job::{Job, Returning};
 use crate::machine::Machine;
-use crate::notice::{Awaits, OfWay};
+use crate::notice::Notice;
 use crate::residence::Residence;
 
 /// Of so many possible victims every choice is looked at; of more, those are spared that are not needed, the largest
@@ -49,7 +49,7 @@ impl Policy {
         };
         let leaving: Absent = self.books.jobs.values().filter(is_leaving).map(Job::id).collect();
         if !leaving.is_empty() && fits(&leaving) {
-            return Some(Awaits::Leaving(leaving.into_iter().collect()).to_string());
+            return Some(Notice::Leaving(leaving.into_iter().collect()).to_string());
         }
         let is_near = |job: &Job| shortages.keys().any(|device| job.slot_of(*device).is_some());
         let mut possible = Vec::new();
@@ -77,7 +77,7 @@ impl Policy {
             self.send_away(*victim, (id, class));
         }
         victims.extend(leaving);
-        Some(Awaits::Leaving(victims.into_iter().collect()).to_string())
+        Some(Notice::Leaving(victims.into_iter().collect()).to_string())
     }
 
     fn send_away(&mut self, victim: JobId, (id, class): (JobId, Class)) {
@@ -88,8 +88,8 @@ impl Policy {
         let record = job.record.clone();
         let own = record.terms.class;
         self.act(Action::SaveJob(Box::new(record)));
-        self.act(Action::tell(victim, OfWay::LeavesFor(id, class)));
-        let what = OfWay::Leaves(victim, own, id, class);
+        self.act(Action::tell(victim, Notice::LeavesFor(id, class)));
+        let what = Notice::Leaves(victim, own, id, class);
         self.publish("job-preempted", Some(victim), None, what);
         self.act(Action::Leave(victim));
     }
@@ -104,7 +104,7 @@ impl Policy {
         let record = job.record.clone();
         self.books.swaps.refuse(id, now_ns);
         self.act(Action::SaveJob(Box::new(record)));
-        self.publish("suspend-failed", Some(id), None, OfWay::GoesOn(id, why.to_owned()));
+        self.publish("suspend-failed", Some(id), None, Notice::GoesOn(id, why.to_owned()));
     }
 
     /// A command wants it suspended until another one brings it back.
@@ -173,7 +173,7 @@ impl Policy {
         returning.come_by_itself(now_ns);
         if is_early {
             returning.let_pass_until(self.books.runs_back_ns);
-            returning.wait_for(&Awaits::Run.to_string());
+            returning.wait_for(&Notice::RunMayAskAgain().to_string());
         }
         if !was_wanted && !returning.is_coming {
             self.books.queue.join(id);

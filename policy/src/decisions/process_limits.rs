@@ -17,8 +17,8 @@ use crate::caller::{Caller, Process};
 use crate::event::Change;
 use crate::job::{OwnLimit, Placement};
 use crate::machine::Machine;
-use crate::notice::{Figures, OfJob};
-use crate::refusal::{Amiss, Refusal};
+use crate::notice::{Figures, Notice};
+use crate::refusal::{Refusal, Why};
 
 impl Policy {
     /// The numbers of a job's processes are what its record says.
@@ -53,7 +53,7 @@ impl Policy {
         };
         let said = read_limit(change, ("mem", change.mem.as_deref()), caller)?;
         let (Some(said), true) = (said, *change == only_mem) else {
-            return Err(Amiss::OnlyMem(pid.to_owned(), id).into());
+            return Err(Why::OnlyMem(pid.to_owned(), id).into());
         };
         let judge = self.judge_of(id);
         let alive: BTreeSet<Process> = self.books.clients.values().map(|client| client.process).collect();
@@ -85,7 +85,7 @@ impl Policy {
         self.show_pages(id);
         let limits = places.iter();
         let limits = limits.map(|place| (place.process_limit(process), self.gpu(place.device)));
-        let what = OfJob::OwnLimits(id, process.pid, limits.collect());
+        let what = Notice::OwnLimits(id, process.pid, limits.collect());
         let about = (Some(id), Some(process.pid));
         self.publish_numbers("limit-changed", about, what, Figures::Process(process));
         if let Some(record) = self.books.jobs.get(&id).map(|job| job.record.clone()) {

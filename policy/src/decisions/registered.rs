@@ -6,7 +6,7 @@ use partage_protocol::units::JobId;
 use super::Policy;
 use crate::event::Run;
 use crate::heard::Word;
-use crate::refusal::Missed;
+use crate::refusal::Why;
 
 impl Policy {
     /// Answers a request that needs no new job; false where it does.
@@ -30,7 +30,7 @@ impl Policy {
     /// A process that is in a container's control group asks for a job: it has one.
     fn inside(&mut self, run: &Run, id: JobId, now_ns: u64) {
         if run.request.restored.is_some() {
-            return self.refuse(run.ticket, Missed::InsideRestored(id));
+            return self.refuse(run.ticket, Why::InsideRestored(id));
         }
         // A lazy job's process only waits for a job to belong to.
         if run.request.token.is_some() {

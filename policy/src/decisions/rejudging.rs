@@ -13,7 +13,7 @@ use crate::action::Action;
 use crate::config::{NewRules, Order};
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
-use crate::notice::{Figures, OfJob};
+use crate::notice::{Figures, Notice};
 
 impl Policy {
     /// The configuration was read anew.
@@ -155,7 +155,7 @@ impl Policy {
             };
             let is_other = |(old, new): (&Placement, &Placement)| numbers(old) != numbers(new);
             if record.devices.iter().zip(&places).any(is_other) {
-                let what = OfJob::LimitsByRules(id, self.describe(&places));
+                let what = Notice::LimitsByRules(id, self.describe(&places));
                 self.publish_numbers("limit-changed", (Some(id), None), what, Figures::Job);
             }
             is_changed = true;

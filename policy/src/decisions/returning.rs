@@ -23,8 +23,8 @@ use crate::event::{Return, TargetQuery};
 use crate::heard::Word;
 use crate::job::{Job, Returning, State, Wait};
 use crate::machine::Machine;
-use crate::notice::OfWay;
-use crate::refusal::{Missed, NoRoom, Stays};
+use crate::notice::Notice;
+use crate::refusal::Why;
 use crate::residence::Residence;
 
 /// Where the driver shows less room than the books, a return is tried again after this.
@@ -46,10 +46,10 @@ impl Policy {
         let Some(job) = self.books.jobs.get(&id) else { return };
         let residence = job.residence();
         if job.state() == State::Waiting {
-            return self.refuse(ticket, Stays::Waiting(id));
+            return self.refuse(ticket, Why::NotStarted(id));
         }
         match residence {
-            Residence::Here => self.tell(ticket, Word::done(OfWay::NotAway(id))),
+            Residence::Here => self.tell(ticket, Word::done(Notice::NotAway(id))),
             Residence::Away | Residence::Coming => {
                 let returning = self.books.returning.entry(id).or_default();
                 if !returning.is_wanted() && residence == Residence::Away && !returning.is_coming {
@@ -65,9 +65,9 @@ impl Policy {
                 };
                 returning.join(wait, residence == Residence::Coming);
             }
-            Residence::Poisoned => self.refuse(ticket, Stays::Poisoned(id)),
+            Residence::Poisoned => self.refuse(ticket, Why::Poisoned(id)),
             Residence::Leaving | Residence::Moving | Residence::Saving => {
-                self.refuse(ticket, Stays::OnItsWay(id, residence));
+                self.refuse(ticket, Why::OnItsWay(id, residence));
             }
         }
     }
@@ -81,7 +81,7 @@ impl Policy {
             return;
         }
         job.set_stuck(Some(why.to_owned()));
-        self.publish("job-stuck", Some(id), None, OfWay::Stuck(id, why.to_owned()));
+        self.publish("job-stuck", Some(id), None, Notice::Stuck(id, why.to_owned()));
         let returning = self
             .books
             .returning
@@ -89,7 +89,7 @@ impl Policy {
             .filter(|returning| returning.is_coming);
         let waits = returning.map(|returning| std::mem::take(&mut returning.waits));
         for wait in waits.into_iter().flatten() {
-            self.refuse(wait.ticket, Stays::Stuck(id, why.to_owned()));
+            self.refuse(wait.ticket, Why::Stuck(id, why.to_owned()));
         }
     }
 
@@ -106,7 +106,7 @@ impl Policy {
             job.id() != id && job.state().holds_memory() && shares
         };
         for job in self.books.jobs.values_mut().filter(is_beside) {
-            job.note(OfWay::BroughtBack(id, is_here));
+            job.note(Notice::BroughtBack(id, is_here));
         }
     }
 
@@ -131,19 +131,19 @@ impl Policy {
             }
             Return::Never(text) => {
                 for wait in returning.waits {
-                    self.refuse(wait.ticket, Stays::Never(id, text.clone()));
+                    self.refuse(wait.ticket, Why::Never(id, text.clone()));
                 }
             }
             Return::Ended => {
                 for wait in returning.waits {
-                    self.refuse(wait.ticket, Missed::EndedMeanwhile(id));
+                    self.refuse(wait.ticket, Why::EndedMeanwhile(id));
                 }
             }
             Return::NoRoom(reason) => {
                 let (patient, hasty): (Vec<Wait>, Vec<Wait>) =
                     returning.waits.into_iter().partition(|wait| wait.is_patient);
                 for wait in hasty {
-                    self.refuse(wait.ticket, NoRoom::Back(id, reason.clone(), None, Vec::new()));
+                    self.refuse(wait.ticket, Why::StaysAway(id, reason.clone(), Vec::new()));
                 }
                 returning = Returning {
                     waits: patient,
@@ -174,7 +174,7 @@ impl Policy {
             late.extend(over.map(|wait| (*id, wait.ticket)));
         }
         for (id, ticket) in late {
-            self.refuse(ticket, Stays::Coming(id));
+            self.refuse(ticket, Why::StillComing(id));
         }
     }
 
@@ -210,7 +210,7 @@ impl Policy {
         match job.residence() {
             Residence::Away => {}
             Residence::Here => {
-                self.returned(id, Return::Back(OfWay::Back(id).to_string()), now_ns);
+                self.returned(id, Return::Back(Notice::RunsAgain(id).to_string()), now_ns);
                 return false;
             }
             // Something else brings it back, or will say what became of it.
@@ -231,7 +231,7 @@ impl Policy {
             }
         }
         // Later ones get what is left beside it, whether it comes or waits. What waits for a total is in nobody's way.
-        if !matches!(shortage, Some((Shortage::Total { .. }, _))) {
+        if !matches!(shortage, Some((Shortage::Total(..), _))) {
             claimed.add(id, wishes);
         }
         let Some(returning) = self.books.returning.get_mut(&id) else {
@@ -275,8 +275,11 @@ impl Policy {
                 false => Vec::new(),
             };
             if is_over {
-                let waited_ns = wait.is_patient.then(|| now_ns.saturating_sub(wait.since_ns));
-                self.refuse(wait.ticket, NoRoom::Back(id, wait.reason, waited_ns, holders));
+                let why = match wait.is_patient {
+                    true => Why::StaysAwayAfter(now_ns.saturating_sub(wait.since_ns), id, wait.reason, holders),
+                    false => Why::StaysAway(id, wait.reason, holders),
+                };
+                self.refuse(wait.ticket, why);
                 continue;
             }
             if is_told {

@@ -11,7 +11,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use super::Policy;
 use crate::action::Action;
 use crate::config::Response;
-use crate::notice::{OfProcess, OfWay};
+use crate::notice::Notice;
 
 /// Figures of all processes that add up to more do not divide the device's time among them.
 const OVERLAP_PPM: u32 = WHOLE_PPM / 20 * 21;
@@ -121,10 +121,10 @@ impl Policy {
             let Some(text) = self.time_drift_text(job, device) else {
                 return;
             };
-            self.publish("drift", Some(job), None, OfWay::TimeDrifts(job, text));
+            self.publish("drift", Some(job), None, Notice::TimeDrifts(job, text));
         } else {
             let gpu = self.gpu(device);
-            self.publish("drift-over", Some(job), None, OfWay::TimeAgrees(job, gpu));
+            self.publish("drift-over", Some(job), None, Notice::TimeAgrees(job, gpu));
         }
     }
 
@@ -149,7 +149,7 @@ impl Policy {
                 else {
                     continue;
                 };
-                let what = OfProcess::KilledFor(pid, job, text.clone());
+                let what = Notice::KilledFor(pid, job, text.clone());
                 if let Some(job) = self.books.jobs.get_mut(&job) {
                     job.note(&what);
                 }
@@ -171,7 +171,7 @@ impl Policy {
         });
         for (job, device) in self.books.times.replace(times, now_ns) {
             let gpu = self.gpu(device);
-            self.publish("not-draining", Some(job), None, OfWay::NotDraining(job, gpu));
+            self.publish("not-draining", Some(job), None, Notice::NotDraining(job, gpu));
         }
         self.count_measured(now_ns);
         self.audit_times(now_ns);

@@ -17,8 +17,8 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::action::{Action, Signal};
-use crate::job::{EndedBy, JobRecord};
-use crate::notice::{Figures, OfJob};
+use crate::job::JobRecord;
+use crate::notice::{Figures, Notice};
 use crate::residence::Residence;
 
 /// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the
@@ -47,7 +47,7 @@ impl Policy {
             return;
         }
         let left_ns = (at_ns - now_ns).next_multiple_of(SECOND_NS);
-        let what = OfJob::TimeNear(id, left_ns, limit_ns);
+        let what = Notice::TimeNear(id, left_ns, limit_ns);
         self.act(Action::tell(id, &what));
         self.publish("time-limit-near", Some(id), None, what);
     }
@@ -63,12 +63,12 @@ impl Policy {
         job.set_over_time();
         let terms = &job.record.terms;
         let limit_ns = terms.time_limit_ns.unwrap_or(0);
-        let reason = EndedBy::TimeLimit(limit_ns, terms.origin.time_limit.clone());
+        let reason = Notice::TimeLimit(limit_ns, terms.origin.time_limit.clone()).to_string();
         let kill_at_ns = now_ns.saturating_add(TIME_LIMIT_GRACE_NS);
         // One that is ended already is killed at most that much later than otherwise.
         let by = job.record.uid;
         job.order_stop(None, kill_at_ns, (reason, by));
-        let what = OfJob::TimeOver(id, limit_ns);
+        let what = Notice::TimeOver(id, limit_ns);
         self.act(Action::tell(id, &what));
         let signal = Signal::Terminate;
         self.act(Action::SignalJob { job: id, signal, by });

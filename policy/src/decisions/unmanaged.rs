@@ -23,7 +23,7 @@ use partage_protocol::units::DeviceUuid;
 use super::Policy;
 use crate::action::Action;
 use crate::event::{Measurement, ProcessUse};
-use crate::notice::{Figures, OfProcess};
+use crate::notice::{Figures, Notice};
 
 impl Policy {
     /// Takes over what a look says of the time that processes of no job use.
@@ -43,7 +43,7 @@ impl Policy {
         for (pid, job, part) in told {
             let broker = self.other_broker(device, pid);
             let how = how_unmanaged(broker.as_deref());
-            let what = OfProcess::Busy(pid, part, index, how);
+            let what = Notice::Busy(pid, part, index, how);
             self.publish_numbers("unmanaged-busy", (job, Some(pid)), what, Figures::Busy(device, part));
         }
         self.tell_unmanaged_load(device, now_ns);

@@ -9,7 +9,7 @@ use partage_protocol::denied::Denied;
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
 use super::denial::{Reason, both};
-use super::life::{EndedBy, Happening, LINGER_NS, Life, REMEMBER_NS};
+use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
 use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
@@ -31,7 +31,7 @@ pub(crate) struct Stopping {
     pub kill_at_ns: u64,
     pub is_killed: bool,
     /// Why, for the job's end.
-    pub reason: EndedBy,
+    pub reason: String,
     /// In whose name: 0 is root.
     pub by: u32,
     /// Processes of other users, which were left alone, and whose they are.
@@ -355,7 +355,7 @@ impl Job {
     }
 
     /// It is told to stop, and killed at that instant if it has not: the earliest one counts.
-    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, (reason, by): (EndedBy, u32)) {
+    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, (reason, by): (String, u32)) {
         let stopping = self.0.stopping.get_or_insert_with(|| Stopping {
             tickets: Vec::new(),
             kill_at_ns,

@@ -79,19 +79,6 @@ pub(crate) enum Next {
     Impossible,
 }
 
-/// Why a job ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EndedBy {
-    NameWanted,
-    PlaceWanted,
-    Restored,
-    LastProcess,
-    Container,
-    Stop,
-    /// A limit, and what set it.
-    TimeLimit(u64, String),
-}
-
 impl State {
     /// All of them, in the order of the table's rows.
     #[cfg(test)]

@@ -198,17 +198,14 @@ impl Judge {
                 memory.request_words = said.words;
             }
             Some(said) if limit.is_ruled && said.standing == Standing::Firm => {
-                return Err(NotAllowed::Above {
-                    words: said.words,
-                    rule: memory.limit_words,
-                    most: format_bytes(limit.value).replace(' ', ""),
-                });
+                return Err(NotAllowed::Above(
+                    said.words,
+                    memory.limit_words,
+                    format_bytes(limit.value).replace(' ', ""),
+                ));
             }
             Some(said) if said.standing == Standing::Firm || are_both_asked && !limit.is_ruled => {
-                return Err(NotAllowed::RequestAboveLimit {
-                    request: said.words,
-                    limit: memory.limit_words,
-                });
+                return Err(NotAllowed::RequestAboveLimit(said.words, memory.limit_words));
             }
             Some(_) => memory.request = limit.value,
         }
@@ -286,17 +283,14 @@ impl Judge {
         let mut promise = within(Some(promise), Said::soft(0, ""), caps.compute_promise.as_ref())?;
         if promise.value > cap.value {
             if cap.is_ruled && is_promise_firm {
-                return Err(NotAllowed::Above {
-                    words: promise.words,
-                    rule: cap.words,
-                    most: format_part(cap.value).replace(' ', ""),
-                });
+                return Err(NotAllowed::Above(
+                    promise.words,
+                    cap.words,
+                    format_part(cap.value).replace(' ', ""),
+                ));
             }
             if !is_of_preset && !cap.is_ruled && (is_promise_firm || asked.cap.is_some()) {
-                return Err(NotAllowed::PromiseAboveCap {
-                    promise_ppm: promise.value,
-                    cap_ppm: cap.value,
-                });
+                return Err(NotAllowed::PromiseAboveCap(promise.value, cap.value));
             }
             promise.words = lowered(&cap.words, &promise.words);
             promise.value = cap.value;
@@ -320,10 +314,7 @@ impl Judge {
         let is_in = |names: &[GpuName]| names.iter().any(|name| name.means(index, uuid));
         match self.caps.gpu.iter().find(|cap| !is_in(&cap.value)) {
             None => Ok(()),
-            Some(cap) => Err(NotAllowed::GpuNotAllowed {
-                gpu: format!("GPU {index}"),
-                rule: cap.words.clone(),
-            }),
+            Some(cap) => Err(NotAllowed::GpuNotAllowed(format!("GPU {index}"), cap.words.clone())),
         }
     }
 
@@ -339,11 +330,9 @@ impl Judge {
     /// [`NotAllowed::Above`].
     pub fn gpus(&self, count: usize, words: &str) -> Result<(), NotAllowed> {
         match &self.caps.gpus {
-            Some(cap) if count > cap.value => Err(NotAllowed::Above {
-                words: words.to_owned(),
-                rule: cap.words.clone(),
-                most: cap.text.clone(),
-            }),
+            Some(cap) if count > cap.value => {
+                Err(NotAllowed::Above(words.to_owned(), cap.words.clone(), cap.text.clone()))
+            }
             _ => Ok(()),
         }
     }
@@ -459,11 +448,9 @@ fn lowered(cap: &str, asked: &str) -> String {
 fn within<T: Ord + Copy>(said: Option<Said<T>>, usual: Said<T>, cap: Option<&Cap<T>>) -> Result<Judged<T>, NotAllowed> {
     let said = said.unwrap_or(usual);
     match cap.filter(|cap| said.value > cap.value) {
-        Some(cap) if said.standing == Standing::Firm => Err(NotAllowed::Above {
-            words: said.words,
-            rule: cap.words.clone(),
-            most: cap.text.clone(),
-        }),
+        Some(cap) if said.standing == Standing::Firm => {
+            Err(NotAllowed::Above(said.words, cap.words.clone(), cap.text.clone()))
+        }
         Some(cap) if said.standing == Standing::Soft => Ok(Judged {
             value: cap.value,
             words: lowered(&cap.words, &said.words),

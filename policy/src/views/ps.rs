@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::event::TargetQuery;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot, overhead_of};
-use crate::refusal::{Missed, Refusal};
+use crate::refusal::{Refusal, Why};
 use crate::registration::Registration;
 use crate::residence::Residence;
 use crate::time::Measured;
@@ -66,7 +66,7 @@ impl Books {
     pub fn get<M: Machine>(&self, caller: &Caller, target: &TargetQuery, machine: &M) -> Result<Reply, Refusal> {
         let id = self.resolve(target, caller, Access::Look)?;
         let job = self.jobs.get(&id).map(|job| self.view(job, caller, machine));
-        job.map(Reply::Job).ok_or_else(|| Missed::Unknown(id).into())
+        job.map(Reply::Job).ok_or_else(|| Why::Unknown(id).into())
     }
 
     /// One job as `caller` may see it.

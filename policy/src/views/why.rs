@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::event::TargetQuery;
 use crate::job::{Denial, Held, Job, Unfreed};
 use crate::machine::Machine;
-use crate::refusal::{Missed, Refusal};
+use crate::refusal::{Refusal, Why};
 use partage_protocol::admin::{DenialView, Holder, JobDeviceView, JobView, Reply, UnfreedView, WhyView};
 
 impl Books {
@@ -28,7 +28,7 @@ impl Books {
         machine: &M,
     ) -> Result<Reply, Refusal> {
         let id = self.resolve(target, caller, Access::Look)?;
-        let job = self.jobs.get(&id).ok_or(Missed::Unknown(id))?;
+        let job = self.jobs.get(&id).ok_or(Why::Unknown(id))?;
         let view = self.view(job, caller, machine);
         if !may_see(job, caller) {
             let text = format!(

@@ -105,6 +105,7 @@ fn a_row_whose_folder_has_moved_is_named() {
         .flat_map(|wall| [wall.within, wall.except, wall.never, wall.but])
         .chain(BANNED.iter().flat_map(|row| [row.within, row.but]))
         .flatten()
+        .chain([&WORDLESS])
         .map(|place| File {
             path: format!("{place}x.rs"),
             text: String::new(),
@@ -164,6 +165,32 @@ fn words_are_banned_where_their_row_says() {
         one("interposer/src/note.rs", "fn f() { println!(\"x\"); }"),
         ["library-prints-nothing"]
     );
+}
+
+#[test]
+fn a_sentence_in_a_decision_is_found() {
+    let one = |path, text| rules(&[(path, text)]);
+    for said in [
+        r#"fn f() { note("it was stopped"); }"#,
+        r#"fn f() { format!("{id} has {now}"); }"#,
+        r##"const WHY: &str = r#"no room"#;"##,
+    ] {
+        assert_eq!(
+            one("policy/src/decisions/end.rs", said),
+            ["decisions-say-no-sentence"],
+            "{said}"
+        );
+        assert_eq!(
+            one("policy/src/decisions.rs", said),
+            ["decisions-say-no-sentence"],
+            "{said}"
+        );
+        assert!(one("policy/src/views/said/end.rs", said).is_empty());
+        let in_test = format!("#[cfg(test)] mod t {{ {said} }}");
+        assert!(rules(&[("policy/src/decisions/end.rs", &in_test)]).is_empty());
+    }
+    let kinds = r#"fn f() { publish("job-ended", "compute: "); } // it is no sentence"#;
+    assert!(one("policy/src/decisions/end.rs", kinds).is_empty());
 }
 
 #[test]

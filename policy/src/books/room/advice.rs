@@ -50,7 +50,7 @@ impl Books {
             limit: Some(Said::firm(Some(mem), "")),
             ..AskedMemory::default()
         };
-        if let Err(NotAllowed::Above { rule, .. }) = self.judge_of(job).memory(&wanted, known.size()) {
+        if let Err(NotAllowed::Above(_, rule, _)) = self.judge_of(job).memory(&wanted, known.size()) {
             return Some(Advice::Ruled { rule });
         }
         let account = self.account(place.device, machine)?;

@@ -8,7 +8,7 @@ use crate::event::Change;
 use crate::holding::Who;
 use crate::job::Placement;
 use crate::machine::Machine;
-use crate::refusal::{Amiss, NoRoom, Refusal, unreadable};
+use crate::refusal::{Refusal, Why, unreadable};
 use crate::request::RunSpec;
 use crate::rules::{Judge, NotAllowed, Said};
 use crate::terms::Terms;
@@ -89,13 +89,13 @@ impl Books {
         if run_ns < limit_ns {
             return Ok(());
         }
-        Err(Amiss::TimeOver(limit_ns, id, run_ns).into())
+        Err(Why::TimeOver(limit_ns, id, run_ns).into())
     }
 
     /// A placement under new amounts.
     pub(crate) fn replaced(&self, place: &Placement, (wanted, judge): &(Wanted, Judge)) -> Result<Placement, Refusal> {
         let Some(device) = self.devices.get(&place.device) else {
-            return Err(Amiss::UnknownDevice(place.device).into());
+            return Err(Why::UnknownDevice(place.device).into());
         };
         let mut new = place.clone();
         let mut asked = place.asked();
@@ -119,8 +119,8 @@ impl Books {
         let memory = judge
             .memory(&asked, device.size())
             .map_err(|why| match (why, &wanted.mem_request) {
-                (NotAllowed::RequestAboveLimit { .. }, Some(said)) => {
-                    Amiss::RequestAbove(said.value, new.limit.unwrap_or(u64::MAX), device.seen.index).into()
+                (NotAllowed::RequestAboveLimit(..), Some(said)) => {
+                    Why::RequestAbove(said.value, new.limit.unwrap_or(u64::MAX), device.seen.index).into()
                 }
                 (why, _) => Refusal::from(why),
             })?;
@@ -133,7 +133,7 @@ impl Books {
             return Ok(());
         }
         let (index, total) = (device.seen.index, device.seen.total_bytes);
-        Err(NoRoom::Size(key.to_owned(), index, total, device.usable()).into())
+        Err(Why::TooLarge(key.to_owned(), index, total, device.usable()).into())
     }
 
     pub(crate) fn check_raise<M: Machine>(
@@ -150,7 +150,7 @@ impl Books {
             return Ok(());
         };
         if device.state != DeviceState::Ok || self.is_adopting(new.device) {
-            return Err(NoRoom::Closed(device.seen.index).into());
+            return Err(Why::TakesNoPromise(device.seen.index).into());
         }
         let (left, total) = self.promisable_to(id, new.device, machine);
         if new.request <= left {
@@ -169,6 +169,11 @@ impl Books {
         let account = self.account(new.device, machine);
         let mut holders = account.map(|account| account.holders()).unwrap_or_default();
         holders.retain(|holder| holder.who != Who::Job(id));
-        NoRoom::Promise(new.request, id, (self.gpu(new.device), left), total, holders).into()
+        let gpu = self.gpu(new.device);
+        match total {
+            Some(total) => Why::NoPromiseInTotal(new.request, id, gpu, left, total, holders),
+            None => Why::NoPromise(new.request, id, gpu, left, holders),
+        }
+        .into()
     }
 }

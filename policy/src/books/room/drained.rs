@@ -7,7 +7,7 @@ use crate::device::{Device, DeviceState};
 use crate::drain_mark::DrainMark;
 use crate::job::Job;
 use crate::machine::Machine;
-use crate::refusal::{Refusal, Stays};
+use crate::refusal::{Refusal, Why};
 use crate::residence::Residence;
 use partage_protocol::units::{DeviceUuid, JobId};
 use partage_protocol::utc;
@@ -115,8 +115,8 @@ impl Books {
         why.extend(barred.into_iter().filter_map(|device| self.bars_move(id, device)));
         why.truncate(NAMED);
         Err(match why.is_empty() {
-            true => Stays::Alone(self.gpu(from)).into(),
-            false => Stays::Drained(why).into(),
+            true => Why::NoOtherGpu(self.gpu(from)).into(),
+            false => Why::StaysOn(why).into(),
         })
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::books::Books;
 use crate::device::Device;
-use crate::refusal::{NoRoom, Refusal};
+use crate::refusal::{Refusal, Why};
 use crate::request::RunSpec;
 
 impl Books {
@@ -26,7 +26,7 @@ impl Books {
         };
         let found: Option<Vec<(u32, u64, u64)>> = self.devices.values().map(short).collect();
         match found.and_then(|found| found.into_iter().min_by_key(|(_, _, least)| *least)) {
-            Some((gpu, limit, least)) => Err(NoRoom::BelowContext(limit, least, gpu).into()),
+            Some((gpu, limit, least)) => Err(Why::BelowContext(limit, least, gpu).into()),
             None => Ok(()),
         }
     }

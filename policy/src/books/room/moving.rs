@@ -14,7 +14,7 @@ use crate::device::{Device, DeviceState};
 use crate::gpu_name::GpuName;
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
-use crate::refusal::{Amiss, Missed, NoRoom, Refusal, Stays};
+use crate::refusal::{Refusal, Why};
 use crate::residence::{Intent, Place, Target};
 
 /// One device of a job for another one.
@@ -33,7 +33,7 @@ impl Books {
     /// None here, or several.
     pub fn device_named(&self, text: &str) -> Result<DeviceUuid, Refusal> {
         let Some(name) = GpuName::parse(text) else {
-            return Err(Amiss::NoGpu(text.to_owned()).into());
+            return Err(Why::NoGpu(text.to_owned()).into());
         };
         let mut by_index: Vec<&Device> = self.devices.values().collect();
         by_index.sort_by_key(|device| device.seen.index);
@@ -61,17 +61,17 @@ impl Books {
             (Some(from), _) => places
                 .iter()
                 .position(|place| place.device == from)
-                .ok_or_else(|| Missed::NotOn(id, self.gpu(from), self.names(places)))?,
+                .ok_or_else(|| Why::NotOn(id, self.gpu(from), self.names(places)))?,
             (None, [_]) => 0,
-            (None, []) => return Err(Missed::WithoutGpu(id).into()),
-            (None, _) => return Err(Missed::SeveralGpus(id, self.names(places)).into()),
+            (None, []) => return Err(Why::WithoutGpu(id).into()),
+            (None, _) => return Err(Why::SeveralGpus(id, self.names(places)).into()),
         };
         let own = places.get(slot).map(|place| place.device);
-        let from = own.ok_or(Missed::WithoutGpu(id))?;
+        let from = own.ok_or(Why::WithoutGpu(id))?;
         if let Some(device) = self.devices.get(&to) {
             self.judge_of(id).gpu(device.seen.index, &to.to_string())?;
             if device.state == DeviceState::Lost {
-                return Err(Stays::TargetLost(self.gpu(to), device.why.clone()).into());
+                return Err(Why::TargetLost(self.gpu(to), device.why.clone()).into());
             }
         }
         let target = Target { slot, device: to };
@@ -109,15 +109,15 @@ impl Books {
         let Err(shortage) = self.room_at_target(id, target, machine) else {
             return Ok(());
         };
-        let is_time = matches!(shortage, Shortage::Time { .. });
-        let is_about = matches!(shortage, Shortage::Memory { .. } | Shortage::Time { .. });
+        let is_time = matches!(shortage, Shortage::Time(..));
+        let is_about = matches!(shortage, Shortage::Memory(..) | Shortage::Time(..));
         let shortages: Shortages = [(target.device, (!is_time, is_time))].into();
         let holders = match is_about {
             true => self.shortage_holders(&shortages, &Survey::default(), machine),
             false => Vec::new(),
         };
         let stays = self.stays(id, exchange.from, &shortage.to_string());
-        Err(NoRoom::There(stays, holders).into())
+        Err(Why::Stays(stays, holders).into())
     }
 
     pub(crate) fn room_at_target<M: Machine>(&self, id: JobId, target: Target, machine: &M) -> Result<(), Shortage> {
@@ -125,7 +125,7 @@ impl Books {
         let lingers_there = |job: &Job| job.is_lingering() && job.slot_of(target.device).is_some();
         let gives_way = self.jobs.values().any(lingers_there);
         match found {
-            Err(Shortage::Memory { .. } | Shortage::Time { .. } | Shortage::Total { .. }) if gives_way => Ok(()),
+            Err(Shortage::Memory(..) | Shortage::Time(..) | Shortage::Total(..)) if gives_way => Ok(()),
             other => other,
         }
     }

@@ -24,7 +24,7 @@ use crate::holding::{Holding, sort_holders};
 use crate::job::Placement;
 use crate::machine::Machine;
 use crate::origin::Origin;
-use crate::refusal::{Amiss, Gpus, NoRoom, Refusal};
+use crate::refusal::{Gpus, Refusal, Why};
 use crate::request::{Amounts, GpuChoice, RunSpec};
 use crate::rules::AskedMemory;
 use crate::terms::part;
@@ -159,14 +159,14 @@ impl Books {
         let all = list(&by_index);
         by_index.retain(|device| device.seen.is_among(spec.nodes));
         if by_index.is_empty() {
-            return Err(NoRoom::NoneOpen(all).into());
+            return Err(Why::NoneOpen(all).into());
         }
         let visible = match &spec.visible_devices {
             None => by_index.clone(),
             Some(text) => {
                 let visible = visible(text, &by_index);
                 if visible.is_empty() {
-                    return Err(NoRoom::NoneVisible(text.clone(), list(&by_index)).into());
+                    return Err(Why::NoneVisible(text.clone(), list(&by_index)).into());
                 }
                 visible
             }
@@ -174,7 +174,7 @@ impl Books {
         if let Some(aliases) = &spec.aliases {
             let uuids: Vec<String> = visible.iter().map(|device| device.seen.uuid.to_string()).collect();
             let checked = aliases.check_devices(&uuids);
-            checked.map_err(|why| Amiss::Alias(why, "--mem SIZE"))?;
+            checked.map_err(|why| Why::Alias(why, "--mem SIZE"))?;
         }
         let may_use = |device: &Device| spec.judge.gpu(device.seen.index, &device.seen.uuid.to_string());
         let GpuChoice::Named(names) = &spec.gpu else {
@@ -193,10 +193,10 @@ impl Books {
             let device = device_named(name, &by_index)?;
             if !visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
                 let text = spec.visible_devices.clone().unwrap_or_default();
-                return Err(NoRoom::Excluded(device.seen.index, text).into());
+                return Err(Why::Excluded(device.seen.index, text).into());
             }
             if chosen.iter().any(|other| other.seen.uuid == device.seen.uuid) {
-                return Err(Amiss::GpuTwice(device.seen.index).into());
+                return Err(Why::GpuTwice(device.seen.index).into());
             }
             may_use(device)?;
             chosen.push(device);
@@ -204,11 +204,11 @@ impl Books {
         Ok(chosen)
     }
 
-    fn no_devices(&self) -> NoRoom {
+    fn no_devices(&self) -> Why {
         match &self.driver {
-            DriverState::Missing(why) => NoRoom::NoDriver(why.clone()),
-            DriverState::Broken(why) => NoRoom::BrokenDriver(why.clone()),
-            DriverState::Ok => NoRoom::NoDevice,
+            DriverState::Missing(why) => Why::NoDriver(why.clone()),
+            DriverState::Broken(why) => Why::BrokenDriver(why.clone()),
+            DriverState::Ok => Why::NoDevice(),
         }
     }
 
@@ -240,10 +240,10 @@ impl Books {
             return Ok(possible);
         }
         if candidates.len() < needed {
-            return Err(NoRoom::TooFew(needed, candidates.len(), list(candidates)).into());
+            return Err(Why::TooFew(needed, candidates.len(), list(candidates)).into());
         }
         if let Some(lost) = candidates.iter().find(|device| device.state == DeviceState::Lost) {
-            return Err(NoRoom::Lost(self.gpu(lost.seen.uuid), lost.why.clone()).into());
+            return Err(Why::Lost(self.gpu(lost.seen.uuid), lost.why.clone()).into());
         }
         let largest = candidates.iter().map(|device| device.usable()).max().unwrap_or(0);
         let mut asked = 0;
@@ -253,7 +253,7 @@ impl Books {
         }
         let offers = candidates.iter().take(4);
         let offers = offers.map(|device| (device.seen.index, device.usable())).collect();
-        Err(NoRoom::NeverFits(asked, offers, largest).into())
+        Err(Why::NeverFits(asked, offers, largest).into())
     }
 
     fn obstacle(&self, candidate: &Candidate<'_>, spec: &RunSpec, claimed: &Claims, site: &Site) -> Option<Obstacle> {
@@ -421,8 +421,8 @@ pub(crate) fn device_named<'a>(name: &GpuName, by_index: &[&'a Device]) -> Resul
     };
     match (matching.next(), matching.next()) {
         (Some(device), None) => Ok(device),
-        (None, _) => Err(NoRoom::Nowhere(written, list(by_index)).into()),
-        (Some(_), Some(_)) => Err(NoRoom::ManyUuids(written).into()),
+        (None, _) => Err(Why::NoSuchGpu(written, list(by_index)).into()),
+        (Some(_), Some(_)) => Err(Why::ManyUuids(written).into()),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::books::room::survey::Absent;
 use crate::device::DeviceAccount;
 use crate::holding::{Holding, Who, sort_holders};
 use crate::job::Job;
-use crate::refusal::{NoRoom, Refusal};
+use crate::refusal::{Refusal, Why};
 use crate::terms::Terms;
 use partage_protocol::units::{DeviceUuid, JobId};
 
@@ -75,14 +75,14 @@ impl Books {
         }
         for place in &job.record.devices {
             if let Some(why) = self.time_total_bars(job, place.device, new.promise_ppm) {
-                return Err(NoRoom::TimeTotal(new.promise_ppm, id, why).into());
+                return Err(Why::NoTimeInTotal(new.promise_ppm, id, why).into());
             }
             let left = self.time_left(place.device, Some(id));
             if u64::from(new.promise_ppm) > left {
                 let mut holders = self.holders(place.device, (false, true), None);
                 holders.retain(|holder| holder.who != Who::Job(id));
                 let gpu = self.gpu(place.device);
-                return Err(NoRoom::Time(new.promise_ppm, id, (gpu, left), holders).into());
+                return Err(Why::NoTime(new.promise_ppm, id, gpu, left, holders).into());
             }
         }
         Ok(())

@@ -8,75 +8,9 @@ use crate::device::{DeviceState, Hold};
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
 use crate::residence::{Mark, Place, Target};
-use partage_protocol::size::format_bytes;
-use partage_protocol::terms::format_part;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
-use std::fmt;
 
-/// A device without room for a job that wants to be there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shortage {
-    /// No such job, device or slot, or nothing is given on the device now.
-    Closed {
-        /// The device, as users know it.
-        gpu: String,
-    },
-    /// An administrator drained it.
-    Drained {
-        /// A sentence with the way out.
-        text: String,
-    },
-    /// Memory is short.
-    Memory {
-        /// The device.
-        gpu: String,
-        /// Bytes that the job needs there.
-        needed: u64,
-        /// Bytes that are left for it.
-        left: u64,
-    },
-    /// A total of several jobs has no room for it.
-    Total {
-        /// Which, its numbers, and who holds them.
-        text: String,
-    },
-    /// A command that waits since before asks for it first.
-    Behind {
-        /// The device.
-        gpu: String,
-        /// Its job.
-        first: JobId,
-    },
-    /// Time to promise is short.
-    Time {
-        /// The device.
-        gpu: String,
-        /// Millionths that the job was promised.
-        promised_ppm: u32,
-    },
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed { gpu } => write!(out, "{gpu} takes no jobs at the moment"),
-            Self::Drained { text } => out.write_str(text),
-            Self::Memory { gpu, needed, left } => write!(
-                out,
-                "the job needs {} on {gpu}, which has {} left for it",
-                format_bytes(*needed),
-                format_bytes(*left)
-            ),
-            Self::Total { text } => write!(out, "the {text}"),
-            Self::Behind { gpu, first } => write!(out, "{gpu} goes to {first} first, which asked earlier"),
-            Self::Time { gpu, promised_ppm } => write!(
-                out,
-                "the job was promised {} of the time of {gpu}, which others were promised meanwhile",
-                format_part(*promised_ppm)
-            ),
-        }
-    }
-}
+shortage_table!(facts);
 
 impl Books {
     /// A job's residence, while the job is known.
@@ -112,11 +46,11 @@ impl Books {
         target: Option<Target>,
         machine: &M,
     ) -> Result<(), Shortage> {
-        let gone = || Shortage::Closed { gpu: id.to_string() };
+        let gone = || Shortage::Closed(id.to_string());
         let job = self.jobs.get(&id).ok_or_else(gone)?;
         let exchanged = target.filter(|_| place == Place::Target);
         if let Some(text) = exchanged.and_then(|target| self.gpu_total_bars(job, target)) {
-            return Err(Shortage::Total { text });
+            return Err(Shortage::Total(text));
         }
         for (slot, own) in job.record.devices.iter().enumerate() {
             let device = match exchanged {
@@ -142,33 +76,33 @@ impl Books {
         let is_open = known.is_some_and(|known| known.state == DeviceState::Ok && !known.is_slow);
         let account = self.account(device, machine);
         let (Some(account), true) = (account, is_open && !self.is_adopting(device)) else {
-            return Err(Shortage::Closed { gpu });
+            return Err(Shortage::Closed(gpu));
         };
         if let Some(text) = self.drain_bar(device) {
-            return Err(Shortage::Drained { text });
+            return Err(Shortage::Drained(text));
         }
         let request = job.record.devices.get(slot).map_or(0, |place| place.request);
         let needed = job.returning_bytes(slot, machine).max(request);
         let id = Some(job.id());
         // Before the card: what waits for a total is in nobody else's way.
         if let Some(text) = self.total_bars(job, device, (needed, request), &account) {
-            return Err(Shortage::Total { text });
+            return Err(Shortage::Total(text));
         }
         let left = account.left_for(id, (needed, request));
         if needed > left {
-            return Err(Shortage::Memory { gpu, needed, left });
+            return Err(Shortage::Memory(gpu, needed, left));
         }
         let promised_ppm = job.record.terms.promise_ppm;
         let time_left = self.time_left(device, id);
         if u64::from(promised_ppm) > time_left {
-            return Err(Shortage::Time { gpu, promised_ppm });
+            return Err(Shortage::Time(gpu, promised_ppm));
         }
         let total = known.map_or(u64::MAX, |known| known.seen.total_bytes);
         let limit = job.record.devices.get(slot).and_then(|place| place.limit);
         let wish = |bytes, ppm| Wish { device, bytes, ppm };
         let most = wish(limit.unwrap_or(total).max(needed), promised_ppm.into());
         match claimed.passed_by(most, wish(left, time_left)) {
-            Some(first) => Err(Shortage::Behind { gpu, first }),
+            Some(first) => Err(Shortage::Behind(gpu, first)),
             None => Ok(()),
         }
     }

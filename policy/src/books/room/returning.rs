@@ -52,8 +52,8 @@ impl Books {
         let mut shortages = Shortages::new();
         for (slot, place) in job.record.devices.iter().enumerate() {
             if let Err(shortage) = self.room_on(job, (slot, place.device), claimed, machine) {
-                let is_time = matches!(shortage, Shortage::Time { .. });
-                let is_total = matches!(shortage, Shortage::Total { .. });
+                let is_time = matches!(shortage, Shortage::Time(..));
+                let is_total = matches!(shortage, Shortage::Total(..));
                 shortages.insert(place.device, (!is_time && !is_total, is_time));
                 // A total comes first: what waits for one claims nothing of a device.
                 first = first.filter(|_| !is_total).or(Some(shortage));

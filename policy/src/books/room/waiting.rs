@@ -5,6 +5,7 @@ use crate::books::Books;
 use crate::books::room::claims::Claims;
 use crate::books::room::placement::Unplaced;
 use crate::books::room::survey::Survey;
+use crate::caller::Process;
 use crate::job::Job;
 use crate::machine::Machine;
 use partage_protocol::message::TOKEN_BYTES;
@@ -20,6 +21,15 @@ impl Books {
     /// The living job with this token.
     pub(crate) fn living_job(&self, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
         let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, uid);
+        self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// The living job that this process was registered for.
+    pub(crate) fn begun_with(&self, process: Process) -> Option<JobId> {
+        let is_it = |job: &&Job| {
+            let is_registered = job.record.registration.is_some() && job.record.first == Some(process);
+            is_registered && job.is_first_alive && job.state().takes_processes()
+        };
         self.jobs.values().find(is_it).map(Job::id)
     }
 

@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::event::TargetQuery;
 use crate::job::{JobRecord, Placement};
 use crate::machine::Machine;
-use crate::refusal::{Missed, Refusal};
+use crate::refusal::{Refusal, Why};
 use crate::rules::{Facts, Judge};
 use crate::terms::Terms;
 use partage_protocol::units::JobId;
@@ -27,7 +27,7 @@ impl Books {
         let id = self.resolve(target, caller, Access::Look)?;
         match self.jobs.get(&id).filter(|job| may_see(job, caller)) {
             Some(job) => Ok(job.record.facts()),
-            None => Err(Missed::Anothers(id).into()),
+            None => Err(Why::Anothers(id).into()),
         }
     }
 

@@ -15,7 +15,7 @@ impl Judge {
     pub fn bars(&self) -> Result<(), NotAllowed> {
         match &self.barred {
             None => Ok(()),
-            Some(rule) => Err(NotAllowed::Barred { rule: rule.clone() }),
+            Some(rule) => Err(NotAllowed::Barred(rule.clone())),
         }
     }
 }

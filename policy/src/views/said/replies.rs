@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The documents of what commands are told.
 
-use partage_protocol::admin::{Admitted, ForeseenDevice, Reply, Waiting};
+use std::fmt::{Display, Formatter, Result};
+
+use partage_protocol::admin::{Admitted, ForeseenDevice, Holder, Reply, Waiting};
+use partage_protocol::size::format_bytes;
+use partage_protocol::terms::ratio;
 use partage_protocol::units::JobId;
 
 use crate::books::Books;
 use crate::books::room::foreseen::Foreseen;
 use crate::heard::{Heard, Word};
-use crate::holding::Holding;
-use crate::job::JobRecord;
+use crate::holding::{Holding, Who};
+use crate::job::{JobRecord, Placement};
 use crate::machine::Machine;
 
 impl Heard {
@@ -52,5 +56,55 @@ fn admitted(books: &Books, record: &JobRecord, notes: Vec<String>) -> Admitted {
         is_private: books.config.is_private,
         notes,
         terms: record.terms.view(Some(record.started_unix_ns), true),
+    }
+}
+
+impl Books {
+    /// `GPU 3 (H200), limit 35.2 GiB`, comma-separated.
+    pub(crate) fn describe(&self, places: &[Placement]) -> String {
+        let one = |place: &Placement| {
+            let name = self.devices.get(&place.device).map_or_else(
+                || place.device.to_string(),
+                |device| format!("GPU {} ({})", device.seen.index, device.seen.model),
+            );
+            let mut limit = place.limit.map_or("whole card".to_owned(), |limit| {
+                format!("limit {}", format_bytes(limit))
+            });
+            if let Some(alias) = place.origin.alias() {
+                limit.push_str(&format!(" ({alias})"));
+            }
+            if let Some(each) = place.process {
+                limit.push_str(&format!(", at most {} for each process", format_bytes(each)));
+            }
+            match place.request {
+                request if Some(request) == place.limit => format!("{name}, {limit}"),
+                0 => format!("{name}, {limit}, nothing promised"),
+                request => format!("{name}, {limit}, promised {}", format_bytes(request)),
+            }
+        };
+        places.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Display for Who {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Job(job) => job.fmt(out),
+            Self::Process(pid) => write!(out, "pid {pid}"),
+            Self::Host => out.write_str("the host"),
+            Self::Hidden => out.write_str("processes not visible"),
+        }
+    }
+}
+
+impl Holding {
+    /// As callers get it.
+    pub(crate) fn view(&self) -> Holder {
+        Holder {
+            who: self.who.to_string(),
+            gpu: self.gpu,
+            bytes: self.bytes,
+            compute: self.ppm.map(ratio),
+        }
     }
 }
