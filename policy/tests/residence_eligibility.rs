@@ -144,7 +144,7 @@ fn each_reason_has_its_sentence_and_its_remedy() {
     let mut other = fine();
     other.can_act_as_owner = false;
     let found = obstacles(&Intent::Leave, &other);
-    assert_eq!(found, [Obstacle::NotOwner { uid: 1000 }]);
+    assert_eq!(found, [Obstacle::NotOwner(1000)]);
     assert_eq!(found[0].remedy(), "use a managed broker, which root starts");
 }
 

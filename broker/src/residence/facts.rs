@@ -87,7 +87,7 @@ impl Engine {
         let found = facts.processes.into_iter().find_map(|process| {
             let pid = process.process.pid;
             let ties = Some(process.ties).filter(|ties| !ties.is_empty());
-            let tied = ties.map(|ties| Obstacle::Tied { pid, ties });
+            let tied = ties.map(|ties| Obstacle::Tied(pid, ties));
             tied.or_else(|| process.is_uncounted.then_some(Obstacle::Uncounted(pid)))
         });
         found.map(|obstacle| obstacle.to_string())

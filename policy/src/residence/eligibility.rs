@@ -5,9 +5,6 @@
 //! restore. The broker reads ties from the library's page; everything here is a fact that it found, and nothing a
 //! guess.
 
-use std::fmt;
-
-use partage_protocol::size::format_bytes;
 use partage_protocol::units::{GIB, JobId};
 
 use super::state::Residence;
@@ -157,160 +154,7 @@ pub enum Intent {
     },
 }
 
-/// What is in the way. [`fmt::Display`] says why, [`Obstacle::remedy`] what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the sentences say what each is")]
-pub enum Obstacle {
-    NotHere(JobId, Residence),
-    DriverTooOld {
-        level: u32,
-        needed: u32,
-    },
-    Mig(String),
-    Mps,
-    OtherUser {
-        pid: u32,
-        uid: u32,
-        owner: u32,
-    },
-    NotOwner {
-        uid: u32,
-    },
-    Stopped(u32),
-    Unreachable(u32),
-    Disconnected(u32),
-    NoLibrary(u32),
-    Uncounted(u32),
-    Tied {
-        pid: u32,
-        ties: Vec<Tie>,
-    },
-    HostMemory {
-        needed: u64,
-        available: u64,
-    },
-    Cgroup {
-        path: String,
-        needed: u64,
-        left: u64,
-        limit: u64,
-    },
-    OwnDevice,
-    Hidden {
-        pid: u32,
-        node: String,
-    },
-    OtherModel {
-        from: String,
-        to: String,
-    },
-    OtherSize {
-        from: u64,
-        to: u64,
-    },
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotHere(job, residence) => write!(out, "{job} is {} now", residence.word()),
-            Self::DriverTooOld { level, needed } => {
-                write!(out, "the driver is {level}, and this needs {needed} or later")
-            }
-            Self::Mig(uuid) => write!(out, "{uuid} is in MIG mode, where the driver cannot checkpoint"),
-            Self::Mps => out.write_str("MPS shares the GPU, and the driver cannot checkpoint its clients"),
-            Self::OtherUser { pid, uid, owner } => {
-                write!(out, "pid {pid} runs as uid {uid}, and the job belongs to uid {owner}")
-            }
-            Self::NotOwner { uid } => write!(out, "this broker cannot act for uid {uid}"),
-            Self::Stopped(pid) => write!(
-                out,
-                "pid {pid} is stopped, and the driver would wait for it without end"
-            ),
-            Self::Unreachable(pid) => write!(
-                out,
-                "pid {pid} turned Partage off or closed what it shares with the broker, so its threads cannot be held"
-            ),
-            Self::Disconnected(pid) => write!(out, "pid {pid} has no connection to the broker at the moment"),
-            Self::NoLibrary(pid) => write!(
-                out,
-                "pid {pid} uses the GPU without Partage, so its threads cannot be held"
-            ),
-            Self::Uncounted(pid) => write!(
-                out,
-                "pid {pid} had more threads inside driver calls at a time than Partage can tell apart, so they cannot \
-                 be held"
-            ),
-            Self::Tied { pid, ties } => {
-                let ties: Vec<_> = ties.iter().map(|tie| tie.text()).collect();
-                write!(
-                    out,
-                    "pid {pid} has {}, which the driver cannot save",
-                    ties.join(" and ")
-                )
-            }
-            Self::HostMemory { needed, available } => write!(
-                out,
-                "the job's memory would take {} of host memory, and {} are available",
-                format_bytes(*needed),
-                format_bytes(*available)
-            ),
-            Self::Cgroup {
-                path,
-                needed,
-                left,
-                limit,
-            } => write!(
-                out,
-                "the job's memory would take {} of host memory, and its memory cgroup {path} has {} left of {}",
-                format_bytes(*needed),
-                format_bytes(*left),
-                format_bytes(*limit)
-            ),
-            Self::OwnDevice => out.write_str("the job has that GPU already"),
-            Self::Hidden { pid, node } => write!(out, "pid {pid} does not see that GPU: its container has no {node}"),
-            Self::OtherModel { from, to } => write!(out, "a job on a {from} cannot go on on a {to}"),
-            Self::OtherSize { from, to } => write!(
-                out,
-                "the job's GPU has {} in all, and that one {}",
-                format_bytes(*from),
-                format_bytes(*to)
-            ),
-        }
-    }
-}
-
-impl Obstacle {
-    /// What to do about it.
-    #[must_use]
-    pub fn remedy(&self) -> String {
-        match self {
-            Self::NotHere(job, Residence::Away) => format!("to bring it back: partage resume {job}"),
-            Self::NotHere(job, Residence::Poisoned) => format!("to end it: partage stop {job}"),
-            Self::NotHere(job, _) => format!("wait until that is over (partage ps {job})"),
-            Self::DriverTooOld { needed, .. } => format!("install driver {needed} or later"),
-            Self::Mig(_) => "use whole GPUs for jobs that are to be suspended".into(),
-            Self::Mps => "stop the MPS daemon (echo quit | nvidia-cuda-mps-control), and start the job again".into(),
-            Self::OtherUser { .. } => "start the whole job as one user".into(),
-            Self::NotOwner { .. } => "use a managed broker, which root starts".into(),
-            Self::Stopped(pid) => format!("let it go on first: kill -CONT {pid}"),
-            Self::Unreachable(_) => "start the job again; partage why says what happened".into(),
-            Self::Disconnected(_) => "try again in a few seconds; partage why says if it does not come back".into(),
-            Self::NoLibrary(_) => "start it with partage run, or end it".into(),
-            Self::Uncounted(_) => "start it again, with fewer threads that use the GPU (384 at a time)".into(),
-            Self::Tied { .. } => "end that process first, or start the job without that feature".into(),
-            Self::HostMemory { .. } => "free host memory, or suspend a smaller job".into(),
-            Self::Cgroup { needed, left, .. } => format!(
-                "raise its limit (memory.max) by {} at least",
-                format_bytes(needed.saturating_sub(*left))
-            ),
-            Self::OwnDevice => "choose another GPU (partage status lists them)".into(),
-            Self::Hidden { .. } => "choose a GPU of its container, or start the container with that GPU too".into(),
-            Self::OtherModel { from, .. } => format!("choose another {from}"),
-            Self::OtherSize { .. } => "choose a GPU with as much memory".into(),
-        }
-    }
-}
+obstacle_table!(facts);
 
 /// Everything that is in the way, the job's own first, then each process's; empty where nothing is.
 #[must_use]
@@ -329,15 +173,15 @@ pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
     }
     if let Intent::Move { from, to, is_own, mig } = intent {
         if *is_own {
-            found.push(Obstacle::OwnDevice);
+            found.push(Obstacle::OwnDevice());
         }
         found.extend(mig.clone().map(Obstacle::Mig));
         if from.0 != to.0 {
             let (from, to) = (from.0.clone(), to.0.clone());
-            found.push(Obstacle::OtherModel { from, to });
+            found.push(Obstacle::OtherModel(from, to));
         } else if from.1 != to.1 {
             let (from, to) = (from.1, to.1);
-            found.push(Obstacle::OtherSize { from, to });
+            found.push(Obstacle::OtherSize(from, to));
         }
     }
     facts
@@ -350,21 +194,21 @@ pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
 
 fn of_driver(needed: u32, facts: &JobFacts, found: &mut Vec<Obstacle>) {
     if let Some(level) = facts.driver_level.filter(|level| *level < needed) {
-        found.push(Obstacle::DriverTooOld { level, needed });
+        found.push(Obstacle::DriverTooOld(level, needed));
     }
     found.extend(facts.mig.clone().map(Obstacle::Mig));
     if facts.has_mps {
-        found.push(Obstacle::Mps);
+        found.push(Obstacle::Mps());
     }
     if !facts.can_act_as_owner {
-        found.push(Obstacle::NotOwner { uid: facts.uid });
+        found.push(Obstacle::NotOwner(facts.uid));
     }
 }
 
 fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {
     let (pid, uid) = (facts.process.pid, facts.uid);
     if uid != owner {
-        found.push(Obstacle::OtherUser { pid, uid, owner });
+        found.push(Obstacle::OtherUser(pid, uid, owner));
     }
     if facts.is_stopped {
         found.push(Obstacle::Stopped(pid));
@@ -380,11 +224,11 @@ fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {
         found.push(Obstacle::Uncounted(pid));
     }
     if let Some(node) = facts.lacks_node.clone() {
-        found.push(Obstacle::Hidden { pid, node });
+        found.push(Obstacle::Hidden(pid, node));
     }
     if !facts.ties.is_empty() {
         let ties = facts.ties.clone();
-        found.push(Obstacle::Tied { pid, ties });
+        found.push(Obstacle::Tied(pid, ties));
     }
 }
 
@@ -396,18 +240,13 @@ fn of_host(bytes: u64, host: &HostRoom) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if needed > host.available {
         let available = host.available;
-        found.push(Obstacle::HostMemory { needed, available });
+        found.push(Obstacle::HostMemory(needed, available));
     }
     if let Some((path, limit, used)) = &host.cgroup {
         let left = limit.saturating_sub(*used);
         if needed > left {
             let (path, limit) = (path.clone(), *limit);
-            found.push(Obstacle::Cgroup {
-                path,
-                needed,
-                left,
-                limit,
-            });
+            found.push(Obstacle::Cgroup(path, needed, left, limit));
         }
     }
     found

@@ -9,11 +9,13 @@ use partage_protocol::admin::ErrorCode::{
 use partage_protocol::admin::ErrorView;
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, format_request, raised_limit};
+use partage_protocol::units::JobId;
 
 use super::notices::{spared, stands};
 use super::{bytes, list, part, span};
 use crate::holding::Holding;
 use crate::refusal::{Gpus, Refusal, Why};
+use crate::residence::{Obstacle, Residence, Tie};
 use crate::rules::NotAllowed;
 use crate::terms;
 
@@ -197,6 +199,65 @@ pub NotAllowed:
     };
 }
 
+macro_rules! obstacle_table {
+    ($each:ident) => {
+        $each! {
+/// What is in the way. It displays as why, and [`Obstacle::remedy`] is what to do.
+#[allow(missing_docs, reason = "the sentences say what each is")]
+pub Obstacle:
+    NotHere(job: JobId, residence: Residence) ["{job} is {} now", residence.word()] ["{}", once_here(*job, *residence)];
+    DriverTooOld(level: u32, needed: u32) ["the driver is {level}, and this needs {needed} or later"]
+        ["install driver {needed} or later"];
+    Mig(uuid: String) ["{uuid} is in MIG mode, where the driver cannot checkpoint"]
+        ["use whole GPUs for jobs that are to be suspended"];
+    Mps() ["MPS shares the GPU, and the driver cannot checkpoint its clients"]
+        ["stop the MPS daemon (echo quit | nvidia-cuda-mps-control), and start the job again"];
+    OtherUser(pid: u32, uid: u32, owner: u32) ["pid {pid} runs as uid {uid}, and the job belongs to uid {owner}"]
+        ["start the whole job as one user"];
+    NotOwner(uid: u32) ["this broker cannot act for uid {uid}"] ["use a managed broker, which root starts"];
+    Stopped(pid: u32) ["pid {pid} is stopped, and the driver would wait for it without end"]
+        ["let it go on first: kill -CONT {pid}"];
+    Unreachable(pid: u32)
+        ["pid {pid} turned Partage off or closed what it shares with the broker, so its threads cannot be held"]
+        ["start the job again; partage why says what happened"];
+    Disconnected(pid: u32) ["pid {pid} has no connection to the broker at the moment"]
+        ["try again in a few seconds; partage why says if it does not come back"];
+    NoLibrary(pid: u32) ["pid {pid} uses the GPU without Partage, so its threads cannot be held"]
+        ["start it with partage run, or end it"];
+    Uncounted(pid: u32)
+        ["pid {pid} had more threads inside driver calls at a time than Partage can tell apart, so they cannot be held"]
+        ["start it again, with fewer threads that use the GPU (384 at a time)"];
+    Tied(pid: u32, ties: Vec<Tie>) ["pid {pid} has {}, which the driver cannot save", and(ties)]
+        ["end that process first, or start the job without that feature"];
+    HostMemory(needed: u64, available: u64)
+        ["the job's memory would take {} of host memory, and {} are available", bytes(needed), bytes(available)]
+        ["free host memory, or suspend a smaller job"];
+    Cgroup(path: String, needed: u64, left: u64, limit: u64)
+        ["the job's memory would take {} of host memory, and its memory cgroup {path} has {} left of {}",
+        bytes(needed), bytes(left), bytes(limit)]
+        ["raise its limit (memory.max) by {} at least", bytes(&needed.saturating_sub(*left))];
+    OwnDevice() ["the job has that GPU already"] ["choose another GPU (partage status lists them)"];
+    Hidden(pid: u32, node: String) ["pid {pid} does not see that GPU: its container has no {node}"]
+        ["choose a GPU of its container, or start the container with that GPU too"];
+    OtherModel(from: String, to: String) ["a job on a {from} cannot go on on a {to}"] ["choose another {from}"];
+    OtherSize(from: u64, to: u64) ["the job's GPU has {} in all, and that one {}", bytes(from), bytes(to)]
+        ["choose a GPU with as much memory"];
+        }
+    };
+}
+
+fn once_here(job: JobId, residence: Residence) -> String {
+    match residence {
+        Residence::Away => format!("to bring it back: partage resume {job}"),
+        Residence::Poisoned => format!("to end it: partage stop {job}"),
+        _ => format!("wait until that is over (partage ps {job})"),
+    }
+}
+
+fn and(ties: &[Tie]) -> String {
+    ties.iter().map(|tie| tie.text()).collect::<Vec<_>>().join(" and ")
+}
+
 const HOLDERS: &str = "partage status shows who holds what";
 const PROMISES: &str = "partage ps shows who was promised what";
 const GPU: &str = "--gpu takes auto, auto:N, all, an index, a UUID, or a list such as 0,1";
@@ -210,7 +271,7 @@ macro_rules! hint {
     };
 }
 
-macro_rules! advice {
+macro_rules! codes {
     ($(#[$doc:meta])* $vis:vis $name:ident:
      $( $(#[$note:meta])* $row:ident($($fact:ident: $of:ty),*) = $code:tt [$($say:tt)*] $([$($hint:tt)*])?; )*) => {
         #[allow(unused_variables)] // Some facts are the sentence's alone.
@@ -220,7 +281,15 @@ macro_rules! advice {
                     $( Self::$row($($fact),*) => $code, )*
                 }
             }
+        }
+    };
+}
 
+macro_rules! hints {
+    ($(#[$doc:meta])* $vis:vis $name:ident:
+     $( $(#[$note:meta])* $row:ident($($fact:ident: $of:ty),*) $(= $code:tt)? [$($say:tt)*] $([$($hint:tt)*])?; )*) => {
+        #[allow(unused_variables)] // Some facts are the sentence's alone.
+        impl $name {
             fn hint(&self) -> Option<String> {
                 match self {
                     $( Self::$row($($fact),*) => hint!($($($hint)*)?), )*
@@ -231,9 +300,21 @@ macro_rules! advice {
 }
 
 refusal_table!(sentences);
-refusal_table!(advice);
+refusal_table!(codes);
+refusal_table!(hints);
 not_allowed_table!(sentences);
-not_allowed_table!(advice);
+not_allowed_table!(codes);
+not_allowed_table!(hints);
+obstacle_table!(sentences);
+obstacle_table!(hints);
+
+impl Obstacle {
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        self.hint().unwrap_or_default()
+    }
+}
 
 impl Refusal {
     /// The document that its caller gets.
