@@ -4,7 +4,7 @@
 //! What answers a question has a `&Books`: it can change nothing and tell the broker nothing to do. Only
 //! [`Policy`](crate::Policy) writes, in `decisions/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -18,6 +18,7 @@ use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue, Returning, Swaps};
 use crate::question::Undecided;
 use crate::rules::Rules;
+use crate::shared::Shared;
 use crate::time::{Times, Usage};
 
 mod check;
@@ -40,7 +41,7 @@ pub(crate) use who::may_see;
 /// The books: what was seen, asked and decided up to now.
 #[derive(Clone, Debug)]
 pub struct Books {
-    pub(crate) config: Config,
+    pub(crate) config: Shared<Config>,
     pub(crate) driver: DriverState,
     pub(crate) devices: BTreeMap<DeviceUuid, Device>,
     /// Devices on which nothing is admitted.
@@ -70,7 +71,7 @@ impl Books {
     pub(crate) fn new(config: Config) -> Self {
         let jobs = Jobs::new(config.first_job);
         Self {
-            config,
+            config: Shared::new(config),
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
             drained: BTreeMap::new(),
@@ -167,7 +168,7 @@ impl Books {
     }
 
     /// Classes and rules.
-    pub(crate) const fn rules(&self) -> &Rules {
+    pub(crate) fn rules(&self) -> &Rules {
         &self.config.rules
     }
 
@@ -184,7 +185,7 @@ impl Books {
     }
 
     /// In which order those that wait have their turn.
-    pub(crate) const fn queue_order(&self) -> Order {
+    pub(crate) fn queue_order(&self) -> Order {
         self.config.queue.order
     }
 
@@ -192,5 +193,31 @@ impl Books {
     #[must_use]
     pub fn waiting_jobs(&self) -> usize {
         self.queue.len()
+    }
+
+    /// How many devices a job has: the slots on which its clients have words.
+    #[must_use]
+    pub fn slots(&self, job: JobId) -> usize {
+        self.jobs.get(&job).map_or(0, |job| job.slots.len())
+    }
+
+    /// Whose processes the last looks at the devices showed.
+    #[must_use]
+    pub fn shown_users(&self) -> BTreeSet<u32> {
+        let measured = self.devices.values().filter_map(|device| device.measured.as_ref());
+        measured
+            .flat_map(|measured| &measured.processes)
+            .filter_map(|process| process.uid)
+            .collect()
+    }
+
+    /// These books with exactly these jobs stopped by a signal: for a copy that is shown. The books themselves hear it
+    /// as [`Event::Stopped`](crate::Event::Stopped).
+    #[must_use]
+    pub fn with_stopped(&self, stopped: &BTreeSet<JobId>) -> Self {
+        Self {
+            jobs: self.jobs.with_stopped(stopped),
+            ..self.clone()
+        }
     }
 }

@@ -17,14 +17,15 @@ mod numbered;
 mod queued;
 mod record;
 mod slot;
+mod stop;
 mod swaps;
 
 pub use denial::{Denial, Held, Reason, Unfreed};
 pub(crate) use denial::{Short, both};
 #[cfg(test)]
 pub(crate) use facts::Facts;
+pub(crate) use facts::Job;
 pub use facts::STRICT_NS;
-pub(crate) use facts::{End, Job};
 pub(crate) use fair::{Claimant, next_of};
 pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
@@ -32,6 +33,7 @@ pub(crate) use numbered::Jobs;
 pub(crate) use queued::{Queue, Queued, Returning, Wait};
 pub use record::{EndedJob, EndedSlot, JobRecord, OwnLimit, Placement};
 pub(crate) use slot::Slot;
+pub(crate) use stop::End;
 pub(crate) use swaps::Swaps;
 
 /// Ended jobs that are remembered at most, the oldest forgotten first: a loop of short jobs must not fill the broker.

@@ -49,6 +49,7 @@ mod registration;
 mod request;
 mod residence;
 mod rules;
+mod shared;
 mod terms;
 mod time;
 mod uuid_text;

@@ -9,8 +9,8 @@ use std::time::Instant;
 use crate::host::{Counted, Host, USED, caller, mem, uuid};
 use crate::rules_in_use::{gib, new_rules, written};
 use partage_policy::{
-    Attaching, Config, DeviceSeen, Event, Match, Max, Measurement, Membership, Pattern, Policy, Process, Rule, Rules,
-    Run, Ticket, Total,
+    Attaching, Books, Config, DeviceSeen, Event, Match, Max, Measurement, Membership, Pattern, Policy, Process, Rule,
+    Rules, Run, Ticket, Total,
 };
 use partage_protocol::admin::RunRequest;
 use partage_protocol::units::{ClientId, GIB, JobId};
@@ -281,6 +281,12 @@ fn measure(crowd: &mut Crowd, gpus: u8, rules: impl Fn(usize) -> Rules) {
                 .policy
                 .queue_view(&caller(0), crowd.host.now_ns, &crowd.host.board),
         );
+    });
+    say(crowd, "a copy of the books", 50, |crowd, _| {
+        drop(Books::clone(&crowd.host.policy))
+    });
+    say(crowd, "a page of ps", 20, |crowd, _| {
+        drop(crowd.host.policy.ps(&caller(0), false, &crowd.host.board));
     });
     say(crowd, "a tick", 10, |crowd, _| crowd.step(Event::Tick));
 }

@@ -13,41 +13,22 @@ use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
 use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
+use super::stop::{End, Stopping};
 use crate::caller::{Process, Ticket};
 use crate::machine::{Machine, OnSlot};
 use crate::registration::Ceiling;
 use crate::residence::Mark;
 use crate::rules::{AskedTerms, TotalId};
+use crate::shared::Shared;
 use crate::terms::Terms;
 
 /// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
 /// promises 2 s, and a measurement comes every second at the latest.
 pub const STRICT_NS: u64 = SECOND_NS / 2;
 
-/// A stop in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stopping {
-    pub tickets: Vec<Ticket>,
-    pub kill_at_ns: u64,
-    pub is_killed: bool,
-    /// Why, for the job's end.
-    pub reason: String,
-    /// In whose name: 0 is root.
-    pub by: u32,
-    /// Processes of other users, which were left alone, and whose they are.
-    pub spared: Vec<(u32, String)>,
-}
-
-/// A job's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    pub unix_ns: u64,
-    pub reason: String,
-}
-
 /// A job. Everybody reads what is known of it; what changes it is a method.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job(Facts);
+pub(crate) struct Job(Shared<Facts>);
 
 /// What is known of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +78,7 @@ impl Deref for Job {
 impl Job {
     pub(crate) fn new(record: JobRecord, life: Life) -> Self {
         let is_first_alive = record.first.is_some();
-        Self(Facts {
+        Self(Shared::new(Facts {
             record,
             life,
             totals: Vec::new(),
@@ -117,7 +98,7 @@ impl Job {
             unmanaged: BTreeMap::new(),
             strangers_seen: 0,
             end: None,
-        })
+        }))
     }
 
     /// A job that another broker admitted, with a slot for each of its devices.
@@ -132,7 +113,7 @@ impl Job {
     /// A job that ended under an earlier broker.
     pub(crate) fn from_remembered(ended: EndedJob, forget_at_ns: u64) -> Self {
         let mut job = Self::new(ended.job, Life::ended(forget_at_ns));
-        let facts = &mut job.0;
+        let facts = &mut *job.0;
         facts.is_first_alive = false;
         facts.notes = ended.notes;
         facts.exit_code = ended.exit_code;
@@ -151,7 +132,7 @@ impl Job {
 
     /// Takes over what is remembered of this same job, which had announced its end. Precondition: it has its slots.
     pub(crate) fn take_up(&mut self, was: Self) {
-        let (facts, was) = (&mut self.0, was.0);
+        let (facts, was) = (&mut *self.0, was.0.into_inner());
         facts.is_first_alive = false;
         facts.exit_code = was.exit_code;
         facts.denied = was.denied;
@@ -186,7 +167,7 @@ impl Job {
         slots: Vec<Slot>,
         (now_ns, unix_ns): (u64, u64),
     ) -> Option<(Box<Queued>, u64)> {
-        let job = &mut self.0;
+        let job = &mut *self.0;
         let queued = job.life.admit()?;
         job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
         let asked_unix_ns = job.record.begin(places, unix_ns);
@@ -196,7 +177,7 @@ impl Job {
 
     /// Others used what it was admitted to: it waits again as if nothing had been.
     pub(crate) fn put_back(&mut self, queued: Box<Queued>, asked_unix_ns: u64) {
-        let job = &mut self.0;
+        let job = &mut *self.0;
         if job.life.put_back(queued) {
             job.record.begin(&[], asked_unix_ns);
             job.time_limit_at_ns = None;
@@ -206,7 +187,7 @@ impl Job {
 
     /// It is given up while it waits; answers the place in the queue that it leaves.
     pub(crate) fn give_up(self) -> Option<Box<Queued>> {
-        self.0.life.give_up()
+        self.0.into_inner().life.give_up()
     }
 
     /// Its place in the queue, to be changed.
@@ -247,7 +228,8 @@ impl Job {
         machine: &M,
         now_ns: u64,
     ) {
-        for (slot, (state, place)) in self.0.slots.iter_mut().zip(&self.0.record.devices).enumerate() {
+        let facts = &mut *self.0;
+        for (slot, (state, place)) in facts.slots.iter_mut().zip(&facts.record.devices).enumerate() {
             let limit = place.process_limit(process);
             let pages = OnSlot { machine, slot };
             state.ledger_mut().set_own_limit(&pages, client, limit, now_ns);
@@ -274,7 +256,9 @@ impl Job {
 
     /// Are all its processes stopped by a signal?
     pub(crate) fn set_stopped(&mut self, is_stopped: bool) {
-        self.0.is_stopped = is_stopped;
+        if self.is_stopped != is_stopped {
+            self.0.is_stopped = is_stopped;
+        }
     }
 
     /// Its name from now on; answers whether that is another one.
@@ -356,28 +340,14 @@ impl Job {
 
     /// It is told to stop, and killed at that instant if it has not: the earliest one counts.
     pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, (reason, by): (String, u32)) {
-        let stopping = self.0.stopping.get_or_insert_with(|| Stopping {
-            tickets: Vec::new(),
-            kill_at_ns,
-            is_killed: false,
-            reason,
-            by,
-            spared: Vec::new(),
-        });
-        // Root's word is enough for all of it, whoever asked before.
-        if by == 0 {
-            stopping.by = 0;
-        }
-        stopping.tickets.extend(ticket);
-        stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns);
+        let begin = || Stopping::new(kill_at_ns, reason, by);
+        self.0.stopping.get_or_insert_with(begin).join(ticket, kill_at_ns, by);
     }
 
     /// Is it to be killed now? Once; answers in whose name.
     pub(crate) fn take_kill(&mut self, now_ns: u64) -> Option<u32> {
-        let stopping = self.0.stopping.as_mut()?;
-        let is_due = !stopping.is_killed && now_ns >= stopping.kill_at_ns;
-        stopping.is_killed |= is_due;
-        is_due.then_some(stopping.by)
+        self.stopping.as_ref().filter(|stopping| stopping.is_due(now_ns))?;
+        self.0.stopping.as_mut().map(Stopping::kill)
     }
 
     /// These were left alone by the last signal.
@@ -389,20 +359,25 @@ impl Job {
 
     /// The processes that were left alone by it, and whose they are.
     pub(crate) fn spared(&self) -> Vec<(u32, String)> {
-        let stopping = self.0.stopping.as_ref();
+        let stopping = self.stopping.as_ref();
         stopping.map_or_else(Vec::new, |stopping| stopping.spared.clone())
     }
 
     /// All of it that may be killed was; answers who waited for its end.
     pub(crate) fn give_up_stop(&mut self) -> Vec<Ticket> {
-        let is_killed = self.0.stopping.as_ref().is_some_and(|stopping| stopping.is_killed);
-        let over = self.0.stopping.take_if(|_| is_killed);
+        if !self.stopping.as_ref().is_some_and(|stopping| stopping.is_killed) {
+            return Vec::new();
+        }
+        let over = self.0.stopping.take();
         over.map_or(Vec::new(), |stopping| stopping.tickets)
     }
 
     /// Nobody waits behind this ticket for its end any more.
     pub(crate) fn forget_ticket(&mut self, ticket: Ticket) {
-        if let Some(stopping) = &mut self.0.stopping {
+        let is_awaited = |stopping: &Stopping| stopping.tickets.contains(&ticket);
+        if self.stopping.as_ref().is_some_and(is_awaited)
+            && let Some(stopping) = &mut self.0.stopping
+        {
             stopping.tickets.retain(|other| *other != ticket);
         }
     }
@@ -419,15 +394,19 @@ impl Job {
 
     /// Only these processes are shown on any device.
     pub(crate) fn keep_unmanaged(&mut self, shown: &BTreeSet<u32>) {
-        self.0.unmanaged.retain(|pid, _| shown.contains(pid));
+        if !self.unmanaged.keys().all(|pid| shown.contains(pid)) {
+            self.0.unmanaged.retain(|pid, _| shown.contains(pid));
+        }
     }
 
     /// The unmanaged descendants of a strict job that are to be killed now; again after as long, if they are still
     /// there.
     pub(crate) fn take_strict_kills(&mut self, now_ns: u64) -> Vec<u32> {
         let mut due = Vec::new();
-        let unmanaged = self.0.unmanaged.iter_mut().filter(|_| self.0.record.is_strict);
-        for (pid, since_ns) in unmanaged {
+        if !self.record.is_strict || self.unmanaged.is_empty() {
+            return due;
+        }
+        for (pid, since_ns) in &mut self.0.unmanaged {
             if now_ns >= since_ns.saturating_add(STRICT_NS) {
                 *since_ns = now_ns;
                 due.push(*pid);

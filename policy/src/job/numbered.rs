@@ -46,6 +46,13 @@ impl Jobs {
         }
     }
 
+    /// The same jobs, with exactly these stopped.
+    pub(crate) fn with_stopped(&self, stopped: &BTreeSet<JobId>) -> Self {
+        let mut jobs = self.clone();
+        jobs.set_stopped(stopped);
+        jobs
+    }
+
     /// The number of a new job: no other one ever has it.
     pub(crate) fn take_number(&mut self) -> JobId {
         let id = JobId(self.next);
