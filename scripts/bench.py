@@ -48,6 +48,8 @@ MOST_RATIO = {
     "cuInit": 6.0,
     "300 cuInit at once": 10.0,
     "200 rules against none, 300 starts": 1.3,
+    # Two thirds of it are processors: a small machine has few for 300 watchers, 1,000 clients and the broker.
+    "an attach beside 1,000 clients": 3.0,
 }
 # Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over
 # a thousand calls; microseconds of an exec under the library above one under an empty C library; milliseconds of a
@@ -261,6 +263,35 @@ def starts_under_rules(work):
     add("300 starts under 200 rules", "", f"{all_of_them:.1f} ms", "", number=all_of_them)
 
 
+def attach_beside_watchers():
+    """What 300 commands that ask for `ps` once a second add to a client's attach on a broker with 1,000 clients."""
+    attached = machine | {"LD_PRELOAD": library}
+    piped = {"env": machine, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [str(PARTAGE), "run", "-q", "-m", "1GiB", "--", str(BIN / "programs/crowd"), "1000"]
+    crowd = subprocess.Popen(command, **piped)
+    took = {False: [], True: []}
+    try:
+        if crowd.stdout.readline() != "ready\n":
+            raise SystemExit("1,000 clients do not attach")
+        sockets = pathlib.Path(machine["PARTAGE_SOCKET_DIR"]) / "client/client.sock"
+        watchers_program = pathlib.Path(__file__).with_name("bench_watchers.py")
+        for _ in range(ROUNDS):
+            for is_watched, all_of_it in took.items():
+                command = [sys.executable, str(watchers_program), str(sockets), "300"]
+                watchers = subprocess.Popen(command, **piped) if is_watched else None
+                if watchers and watchers.stdout.readline() != "ready\n":
+                    raise SystemExit("300 commands are not answered")
+                all_of_it.append(statistics.median(run([], ["init", "1"], attached)[0] for _ in range(40)))
+                if watchers:
+                    watchers.communicate()
+    finally:
+        crowd.kill()
+        crowd.wait()
+    alone, beside = (statistics.median(took[is_watched]) / 1e6 for is_watched in (False, True))
+    name = "an attach beside 1,000 clients, with 300 watchers and without"
+    add(name, f"{alone:.2f} ms", f"{beside:.2f} ms", f"{beside - alone:+.2f} ms", beside / alone)
+
+
 def hook(work):
     """What the hook of a container takes, which a container's start waits for: from its start to its end."""
     broker, users = host_with(0, work / "containers")
@@ -314,6 +345,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
             pauses()
             saves(pathlib.Path(work))
             hook(pathlib.Path(work))
+            attach_beside_watchers()
         if only != "launch":
             starts_under_rules(pathlib.Path(work))
     finally:

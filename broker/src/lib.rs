@@ -4,7 +4,8 @@
 //! Read in this order: [`driver`] (what happens comes in, and the policy decides), [`site`] (what all of it knows),
 //! `residence` (jobs whose memory leaves its devices), [`server`] (the loop around them), [`state`] (clients, files and
 //! where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
-//! [`dispatcher`] (the thread that moves the gates), [`watch`] (events and log).
+//! [`dispatcher`] (the thread that moves the gates), [`views`] (the thread that answers `ps` and its like), [`watch`]
+//! (events and log).
 
 pub mod clock;
 pub mod config;
@@ -23,4 +24,5 @@ pub mod site;
 pub mod snapshot;
 pub mod state;
 pub mod testing;
+pub mod views;
 pub mod watch;

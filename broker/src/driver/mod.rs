@@ -21,6 +21,7 @@ mod deaths;
 mod devices;
 mod held;
 mod messages;
+mod published;
 mod reading;
 mod registering;
 mod reload;

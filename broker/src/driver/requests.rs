@@ -2,8 +2,7 @@
 //! The JSON requests of `partage`: who calls, which event the policy gets, and the answer.
 
 use partage_policy::{Caller, Change, Event, Process, Residence, Run, Ticket, job_number};
-use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, JobView, Reply, Request, RunRequest, UnmanagedView};
-use partage_protocol::frame;
+use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, Reply, Request, RunRequest};
 use partage_protocol::units::JobId;
 use tracing::{debug, info};
 
@@ -16,15 +15,11 @@ use crate::peer::{ConnectionId, Peer};
 use crate::registration::Registering;
 use crate::site::effect::Effect;
 use crate::site::error_view;
+use crate::views::{ViewRequest, What};
 use crate::{invariants, residence};
 
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
 const SHOWN_COMMAND: usize = 4096;
-
-/// Bytes of jobs in one answer to `ps`; more go into further ones. With the longest labels and commands a thousand jobs
-/// take four times what a document may hold, and one job with all the clients that it may have a fifth of it: there is
-/// always room for the processes of no job, which come with the first page.
-const PAGE: usize = frame::MAX_DOCUMENT / 4;
 
 fn not_understood(error: &serde_json::Error) -> Reply {
     let message = format!("the broker does not understand this request: {error}");
@@ -49,16 +44,13 @@ impl StateDriver {
             return self.site.deny(to, code, message.to_owned(), None);
         }
         let caller = self.caller(&peer, process);
-        if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
-            self.find_stopped_jobs();
-        }
         match request {
             Request::Run(request) => self.run(peer, *request, None),
             Request::Register(request) => self.register(peer, caller, *request),
-            Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
-            Request::Status => self.status(to, &caller),
-            Request::Queue => self.queue(to, &caller),
-            Request::Get { target } => self.get(to, &caller, target),
+            Request::Ps { all, after } => self.ps(to, caller, all, after.as_deref()),
+            Request::Status => self.view(to, caller, What::Status),
+            Request::Queue => self.view(to, caller, What::Queue),
+            Request::Get { target } => self.view(to, caller, What::Get(self.site.target(target))),
             Request::Set {
                 target,
                 mem,
@@ -84,7 +76,7 @@ impl StateDriver {
                 };
                 self.site.tell(event);
             }
-            Request::Why { target } => self.why(to, &caller, target),
+            Request::Why { target } => self.view(to, caller, What::Why(self.site.target(target))),
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns)),
             request @ (Request::Suspend { .. }
             | Request::Resume { .. }
@@ -135,21 +127,10 @@ impl StateDriver {
         true
     }
 
-    fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
-        let target = self.site.target(target);
-        let reply = self.site.policy.get(caller, &target, &self.site.clients);
-        self.site
-            .answer(to, reply.unwrap_or_else(|why| Reply::Error(why.view())));
-    }
-
-    fn why(&mut self, to: ConnectionId, caller: &Caller, target: String) {
-        let target = self.site.target(target);
-        let reply = self
-            .site
-            .policy
-            .why(caller, &target, self.site.now.ns, &self.site.clients);
-        self.site
-            .answer(to, reply.unwrap_or_else(|why| Reply::Error(why.view())));
+    /// A view is made beside the loop.
+    fn view(&mut self, to: ConnectionId, caller: Caller, what: What) {
+        let request = ViewRequest { to, caller, what };
+        self.site.effects.push(Effect::View(Box::new(request)));
     }
 
     fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64)) {
@@ -182,24 +163,17 @@ impl StateDriver {
     }
 
     /// One page of jobs, from the job after `after` on.
-    fn ps(&mut self, to: ConnectionId, caller: &Caller, all: bool, after: Option<&str>) {
-        let after = match after.map(|text| job_number(text).ok_or(text)).transpose() {
-            Ok(number) => number.map(JobId),
+    fn ps(&mut self, to: ConnectionId, caller: Caller, all: bool, after: Option<&str>) {
+        match after.map(|text| job_number(text).ok_or(text)).transpose() {
+            Ok(number) => {
+                let after = number.map(JobId);
+                self.view(to, caller, What::Ps { all, after });
+            }
             Err(text) => {
                 let message = format!("after: {text:?} is no job id, such as j42");
-                return self.site.deny(to, ErrorCode::Invalid, message, None);
+                self.site.deny(to, ErrorCode::Invalid, message, None);
             }
-        };
-        let mut bytes = 0;
-        let fits = |view: &JobView| {
-            bytes += serde_json::to_vec(view).map_or(0, |text| text.len());
-            bytes <= PAGE
-        };
-        let mut reply = self.site.policy.ps_page(caller, (all, after), &self.site.clients, fits);
-        if let Reply::Ps { unmanaged, .. } = &mut reply {
-            self.name_unmanaged(unmanaged, caller);
         }
-        self.site.answer(to, reply);
     }
 
     /// Hands a `run` to the policy; its process becomes the job's first.
@@ -274,31 +248,8 @@ impl StateDriver {
         }
     }
 
-    /// Names the owners of unmanaged processes; their programs are for their owner's and administrators' eyes.
-    fn name_unmanaged(&mut self, unmanaged: &mut [UnmanagedView], caller: &Caller) {
-        for view in unmanaged {
-            view.user = view.uid.map(|uid| self.site.users.name(uid));
-            if caller.is_admin || view.uid == Some(caller.uid) && caller.inside.is_none() {
-                view.command = self.site.processes.name(view.pid);
-            }
-        }
-    }
-
-    fn status(&mut self, to: ConnectionId, caller: &Caller) {
-        let broker = self.broker_view(caller);
-        let status = self.site.policy.status(broker, self.site.now.ns, &self.site.clients);
-        self.site.answer(to, Reply::Status(status));
-    }
-
-    fn queue(&mut self, to: ConnectionId, caller: &Caller) {
-        let view = self
-            .site
-            .policy
-            .queue_view(caller, self.site.now.ns, &self.site.clients);
-        self.site.answer(to, Reply::Queue(view));
-    }
-
-    fn broker_view(&self, caller: &Caller) -> BrokerView {
+    /// As for a caller who is no administrator.
+    pub(super) fn broker_view(&self) -> BrokerView {
         let driver = match self.site.devices.driver() {
             None => "no driver: not looked for yet".to_owned(),
             Some(Driver::Ok) if self.site.policy.is_adopting_any() => {
@@ -311,7 +262,7 @@ impl StateDriver {
             version: format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT")),
             kind: self.site.directory.kind().word().to_owned(),
             socket_dir: self.site.directory.path().display().to_string(),
-            is_admin: caller.is_admin,
+            is_admin: false,
             driver,
             jobs: 0,
             clients: 0,

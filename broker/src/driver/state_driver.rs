@@ -86,7 +86,7 @@ pub struct StateDriver {
     idle_exit_ns: Option<u64>,
     idle_since_ns: Option<u64>,
     /// Jobs whose processes are all stopped, as last told.
-    stopped: BTreeSet<JobId>,
+    pub(super) stopped: BTreeSet<JobId>,
     /// Until then what was found of those that wait is new enough.
     stopped_until_ns: u64,
     /// Clients whose question waits until it is known which of the others have ended.
@@ -312,16 +312,6 @@ impl StateDriver {
             self.stopped.clone_from(&stopped);
             Event::Stopped(stopped)
         })
-    }
-
-    /// Tells the policy which live jobs are stopped, before a command is answered about them.
-    pub(super) fn find_stopped_jobs(&mut self) {
-        let live: Vec<JobId> = self.site.policy.live().collect();
-        self.stopped
-            .retain(|job| live.contains(job) || self.site.policy.queue().any(|waiting| waiting == *job));
-        if let Some(event) = self.find_stopped(live) {
-            self.step(event);
-        }
     }
 
     /// A connection's first binary packet, and the pages that came with it.

@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use partage_protocol::message::Hello;
-use partage_protocol::units::JobId;
+use partage_protocol::units::{JobId, SECOND_NS};
 use tracing::{info, warn};
 
 use super::connection::Connection;
@@ -29,9 +29,14 @@ use crate::host::nvml::Nvml;
 use crate::host::proc::{Proc, Processes};
 use crate::host::user_database::UserHelper;
 use crate::peer::ConnectionId;
+use crate::site::effect::Effect;
 use crate::state::directory::SocketDir;
+use crate::views::{Answer, Views};
 use crate::watch::audit_log::Author;
 use crate::watch::watchdog::Watchdog;
+
+/// So long the broker stays for views that were asked for before its end: with 1,000 clients each takes milliseconds.
+const LAST_VIEWS_NS: u64 = SECOND_NS / 5;
 
 /// The loop and what it watches.
 pub struct Server {
@@ -42,6 +47,7 @@ pub struct Server {
     /// The job that each question to a helper is about.
     pub(super) questions: BTreeMap<Number, JobId>,
     pub(super) dispatcher: DispatcherThread,
+    pub(super) views: Views,
     pub(super) epoll: Epoll,
     pub(super) client_listener: OwnedFd,
     pub(super) admin_listener: OwnedFd,
@@ -104,6 +110,8 @@ impl Server {
         add(foreign.bell(), Token::Foreign.number())?;
         let dispatcher = DispatcherThread::start()?;
         add(dispatcher.descriptor(), Token::Dispatcher.number())?;
+        let views = Views::start()?;
+        add(views.bell(), Token::Views.number())?;
         Ok(Self {
             driver,
             gpu,
@@ -111,6 +119,7 @@ impl Server {
             user_helper,
             questions: BTreeMap::new(),
             dispatcher,
+            views,
             epoll,
             client_listener,
             admin_listener,
@@ -170,6 +179,8 @@ impl Server {
             self.listen_for_connections(true);
         }
         self.perform(now);
+        // Last: all views that were asked for in one turn share one copy.
+        self.views.serve(|| self.driver.published(now));
     }
 
     fn serve_devices(&mut self, now: Now) {
@@ -233,6 +244,17 @@ impl Server {
             Some(Token::Gpu | Token::Checkpoint | Token::Users) | None => {}
             Some(Token::Foreign) => self.take_checked(now),
             Some(Token::Dispatcher) => self.take_reports(now),
+            Some(Token::Views) => {
+                for answer in self.views.answers() {
+                    match answer {
+                        Answer::Stopped(found) => self.driver.found_stopped(&found, now),
+                        Answer::View { to, packets } => {
+                            self.perform_one(Effect::Packets { to, packets }, now);
+                            self.perform_one(Effect::Close(to), now);
+                        }
+                    }
+                }
+            }
             Some(Token::Watch(id)) => self.driver.ended(id, now),
             Some(Token::Connection(id)) => {
                 if flags.contains(EpollFlags::EPOLLOUT) {
@@ -272,6 +294,13 @@ impl Server {
     /// Lets go of everything but the sockets, which end with the process: to close a connection here could wait for
     /// the sender of descriptors in it. State, jobs and clients stay for the next broker.
     fn finish(mut self) {
+        let until_ns = now().ns.saturating_add(LAST_VIEWS_NS);
+        while self.views.are_awaited() && now().ns < until_ns {
+            let time = now();
+            self.views.serve(|| self.driver.published(time));
+            self.views.wait();
+            self.handle(Token::Views.number(), EpollFlags::EPOLLIN, time);
+        }
         for connection in self.connections.values_mut() {
             connection.flush();
         }

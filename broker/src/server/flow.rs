@@ -17,6 +17,7 @@ impl Server {
         self.followers.remove(&id);
         let is_checking = self.checking.remove(&id).is_some();
         if let Some(connection) = self.connections.remove(&id) {
+            self.views.forget(connection.uid, id);
             if !is_checking {
                 // Closing would take it out too late: the porter has it open for a moment.
                 let _ = self.epoll.delete(&connection.socket);

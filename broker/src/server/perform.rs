@@ -3,7 +3,7 @@
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use partage_protocol::admin::Reply;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::connection::Role;
 use super::event_loop::Server;
@@ -45,6 +45,13 @@ impl Server {
                 }
             }
             Effect::Document { to, reply, is_last } => self.send_document(to, &reply, is_last, now),
+            Effect::View(request) => {
+                let to = request.to;
+                if let Err(why) = self.views.add(*request) {
+                    debug!(connection = to.0, why, "closed");
+                    self.close(to, now);
+                }
+            }
             Effect::Follow { to, viewer, is_admin } => {
                 self.set_role(to, Role::Follower);
                 if let Some(connection) = self.connections.get_mut(&to) {

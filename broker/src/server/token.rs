@@ -26,6 +26,8 @@ pub enum Token {
     Checkpoint,
     /// The helper of the user database.
     Users,
+    /// Views that are made.
+    Views,
     /// A watched process.
     Watch(WatchId),
     /// A connection.
@@ -45,6 +47,7 @@ impl Token {
             Self::Dispatcher => 6,
             Self::Checkpoint => 7,
             Self::Users => 8,
+            Self::Views => 9,
             Self::Watch(id) => FIRST + id.0 * 2,
             Self::Connection(id) => FIRST + id.0 * 2 + 1,
         }
@@ -62,6 +65,7 @@ impl Token {
             6 => Self::Dispatcher,
             7 => Self::Checkpoint,
             8 => Self::Users,
+            9 => Self::Views,
             number => {
                 let id = number.checked_sub(FIRST)?;
                 match id % 2 {
@@ -88,6 +92,7 @@ mod tests {
             Token::Dispatcher,
             Token::Checkpoint,
             Token::Users,
+            Token::Views,
         ];
         let counted = (0..20).flat_map(|id| [Token::Watch(WatchId(id)), Token::Connection(ConnectionId(id))]);
         let all: Vec<Token> = fixed.into_iter().chain(counted).collect();

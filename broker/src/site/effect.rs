@@ -10,6 +10,7 @@ use crate::dispatcher::message::Message;
 use crate::helper::process::User;
 use crate::host::checkpoint::Ask;
 use crate::peer::{ConnectionId, Packet};
+use crate::views::ViewRequest;
 use crate::watch::events::Recorded;
 
 /// The number of a watched process.
@@ -37,6 +38,8 @@ pub enum Effect {
         /// Nothing follows.
         is_last: bool,
     },
+    /// Have a view made, from a copy that is newer than this.
+    View(Box<ViewRequest>),
     /// Send packets that others may be sent too.
     Packets {
         /// The connection.

@@ -16,3 +16,4 @@ mod jobs;
 mod overhead;
 mod rig;
 mod rights;
+mod views;

@@ -21,6 +21,7 @@ use partage_broker::peer::Peer;
 use partage_broker::site::effect::{Effect, WatchId};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::testing::Scratch;
+use partage_broker::views::ViewRequest;
 use partage_protocol::admin::{JobView, Reply, StatusView};
 use partage_protocol::message::{ENVIRONMENT_BYTES, Hello, Measure, ToBroker, ToClient};
 use partage_protocol::units::{GIB, SECOND_NS};
@@ -202,12 +203,28 @@ impl Bench {
             }
             self.gpu.begin(self.now.ns);
         }
+        self.take_effects();
+    }
+
+    fn take_effects(&mut self) {
         for effect in self.driver.take_effects() {
             match effect {
                 Effect::Watch(id) => self.watches.push(id),
+                Effect::View(request) => self.answer(&request),
                 other => self.effects.push(other),
             }
         }
+    }
+
+    /// Makes a view from a copy, as the worker does.
+    fn answer(&mut self, request: &ViewRequest) {
+        let (published, found) = self.driver.published(self.now).find_stopped(&Proc);
+        self.driver.found_stopped(&found, self.now);
+        self.effects.push(Effect::Document {
+            to: request.to,
+            reply: Box::new(published.answer(request, &Proc)),
+            is_last: true,
+        });
     }
 
     pub fn pass(&mut self, ns: u64) {
@@ -231,6 +248,7 @@ impl Bench {
         let peer = self.peer(pid);
         let connection = peer.connection;
         self.driver.request(peer, request.as_bytes(), self.now);
+        self.take_effects();
         self.pass(1);
         self.take_reply(connection)
     }
