@@ -22,7 +22,7 @@ pub struct ViewRequest {
 }
 
 /// Which view.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum What {
     /// `ps`, one page.
     Ps {
@@ -39,6 +39,23 @@ pub enum What {
     Get(TargetQuery),
     /// `why`.
     Why(TargetQuery),
+}
+
+impl ViewRequest {
+    /// Is the answer to the other one the same, from the same copy? Only which process asks is different, and that
+    /// changes no list.
+    pub(super) fn shares_its_answer(&self, other: &Self) -> bool {
+        let is_list = matches!(self.what, What::Ps { .. } | What::Status | What::Queue);
+        let process = self.caller.process;
+        is_list
+            && self.what == other.what
+            && self.caller.uid == other.caller.uid
+            && self.caller
+                == Caller {
+                    process,
+                    ..other.caller.clone()
+                }
+    }
 }
 
 impl What {

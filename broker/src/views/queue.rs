@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::published::ViewRequest;
 use crate::peer::ConnectionId;
 
-/// Requests of one user in one batch: whoever asks a lot waits for itself, and others for a batch at most.
+/// Different answers to one user in one batch: whoever asks a lot waits for itself, and others for a batch at most.
 const PER_BATCH: usize = 16;
 /// Bytes that one user's waiting requests may have written together: 2,000 targets of 500 bytes each.
 const WRITTEN_PER_USER: usize = 1024 * 1024;
@@ -54,7 +54,16 @@ impl Queue {
     pub fn take_batch(&mut self) -> Vec<ViewRequest> {
         let mut batch = Vec::new();
         for requests in self.by_user.values_mut() {
-            let count = requests.len().min(PER_BATCH);
+            let (mut different, mut count): (Vec<&ViewRequest>, usize) = (Vec::new(), 0);
+            for request in requests.iter() {
+                if !different.iter().any(|other| request.shares_its_answer(other)) {
+                    if different.len() == PER_BATCH {
+                        break;
+                    }
+                    different.push(request);
+                }
+                count += 1;
+            }
             batch.extend(requests.drain(..count));
         }
         self.by_user.retain(|_, requests| !requests.is_empty());

@@ -32,6 +32,12 @@ fn why(uid: u32, to: u64, text: String) -> ViewRequest {
     request(uid, to, What::Why(TargetQuery { text, descends_from }))
 }
 
+/// A page of its own.
+fn page(uid: u32, to: u64) -> ViewRequest {
+    let after = Some(JobId(to));
+    request(uid, to, What::Ps { all: false, after })
+}
+
 fn numbers(batch: &[ViewRequest]) -> Vec<u64> {
     batch.iter().map(|request| request.to.0).collect()
 }
@@ -40,15 +46,22 @@ fn numbers(batch: &[ViewRequest]) -> Vec<u64> {
 fn who_asks_a_lot_waits_for_itself() {
     let mut waiting = Queue::default();
     for to in 0..40 {
-        waiting.add(request(1, to, What::Queue)).expect("room");
+        waiting.add(page(1, to)).expect("room");
     }
-    waiting.add(request(2, 100, What::Queue)).expect("room");
+    waiting.add(page(2, 100)).expect("room");
     assert_eq!(numbers(&waiting.take_batch()), (0..16).chain([100]).collect::<Vec<_>>());
-    waiting.add(request(2, 101, What::Queue)).expect("room");
+    waiting.add(page(2, 101)).expect("room");
     waiting.forget(1, ConnectionId(17));
     let second: Vec<u64> = [16].into_iter().chain(18..33).chain([101]).collect();
     assert_eq!(numbers(&waiting.take_batch()), second);
-    assert_eq!(numbers(&waiting.take_batch()), (33..40).collect::<Vec<_>>());
+    for to in 200..300 {
+        // The same for all: one answer.
+        waiting.add(request(1, to, What::Queue)).expect("room");
+    }
+    assert_eq!(
+        numbers(&waiting.take_batch()),
+        (33..40).chain(200..300).collect::<Vec<_>>()
+    );
     assert!(waiting.is_empty() && waiting.take_batch().is_empty());
 }
 
@@ -162,10 +175,13 @@ fn all_are_answered_in_their_order_and_the_worker_is_idle_again() {
     let mut views = Views::start().expect("starts");
     for _ in 0..3 {
         // More than may be made and not taken, and more than one batch.
-        let status = (0..40).map(|to| request(1, to, What::Status));
-        let said = made(&mut views, status.chain([why(1, 40, "j1".to_owned())]));
-        let stopped = said.iter().position(|answer| matches!(answer, Answer::Stopped(_)));
-        assert_eq!(stopped, Some(32), "before the batch that shows it");
+        let pages = (0..40).map(|to| page(1, to));
+        let said = made(&mut views, pages.chain([why(1, 40, "j1".to_owned())]));
+        let stopped = (0..)
+            .zip(&said)
+            .filter(|(_, answer)| matches!(answer, Answer::Stopped(_)));
+        let places: Vec<usize> = stopped.map(|(place, _)| place).collect();
+        assert_eq!(places, [0, 17, 34], "before each batch");
         let documents = said.into_iter().filter_map(|answer| match answer {
             Answer::View { to, packets } => Some((to.0, packets)),
             Answer::Stopped(_) => None,
@@ -179,10 +195,31 @@ fn all_are_answered_in_their_order_and_the_worker_is_idle_again() {
             let reply: Reply = serde_json::from_slice(&whole.expect("whole")).expect("a reply");
             match number {
                 40 => assert!(matches!(reply, Reply::Error(_)), "{reply:?}"),
-                _ => assert!(matches!(reply, Reply::Status(_)), "{reply:?}"),
+                _ => assert!(matches!(reply, Reply::Ps { .. }), "{reply:?}"),
             }
         }
     }
+}
+
+#[test]
+fn who_may_see_the_same_shares_the_bytes_of_a_list() {
+    let mut views = Views::start().expect("starts");
+    let mut others = [0, 1, 2, 3].map(|to| request(1, to, What::Status));
+    others[1].caller.process.pid = 77;
+    others[2].caller.inside = Some(JobId(1));
+    others[3].caller.is_admin = true;
+    let second_user = request(2, 4, What::Status);
+    let said = made(&mut views, others.into_iter().chain([second_user]));
+    let packets: Vec<_> = said
+        .iter()
+        .filter_map(|answer| match answer {
+            Answer::View { packets, .. } => packets.first(),
+            Answer::Stopped(_) => None,
+        })
+        .collect();
+    let shares = |one: usize, other: usize| std::sync::Arc::ptr_eq(packets[one], packets[other]);
+    assert!(shares(0, 1), "another process of the same user");
+    assert!(!shares(0, 2) && !shares(0, 3) && !shares(0, 4) && !shares(2, 3));
 }
 
 #[test]

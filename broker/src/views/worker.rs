@@ -137,13 +137,25 @@ fn serve(batch: Batch, processes: &dyn Processes, outlet: &Outlet) -> Result<(),
         published = shown;
         outlet.say(Some(Answer::Stopped(found)))?;
     }
+    let mut lists: Vec<(ViewRequest, Vec<Packet>)> = Vec::new();
     for request in requests {
-        let document = serde_json::to_vec(&published.answer(&request, processes));
-        let packets = document.map(|document| frame::packets(&document).map(Packet::from).collect());
-        outlet.say(Some(Answer::View {
-            to: request.to,
-            packets: packets.unwrap_or_default(),
-        }))?;
+        let (to, list) = (
+            request.to,
+            lists.iter().find(|(other, _)| request.shares_its_answer(other)),
+        );
+        let packets = match list {
+            Some((_, packets)) => packets.clone(),
+            None => {
+                let document = serde_json::to_vec(&published.answer(&request, processes));
+                let packets = document.map(|document| frame::packets(&document).map(Packet::from).collect());
+                let packets: Vec<Packet> = packets.unwrap_or_default();
+                if request.shares_its_answer(&request) {
+                    lists.push((request, packets.clone()));
+                }
+                packets
+            }
+        };
+        outlet.say(Some(Answer::View { to, packets }))?;
     }
     // Before the last word: the loop may then make another copy.
     drop(published);
