@@ -48,7 +48,7 @@ MOST_RATIO = {
     "cuInit": 6.0,
     "300 cuInit at once": 10.0,
     "200 rules against none, 300 starts": 1.3,
-    # Two thirds of it are processors: a small machine has few for 300 watchers, 1,000 clients and the broker.
+    # With the views in the loop no attach succeeds. The rest is processors, of which two have all of these programs.
     "an attach beside 1,000 clients": 3.0,
 }
 # Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over
