@@ -188,6 +188,6 @@ fn mark_drained(site: &mut Site, device: DeviceUuid, mark: Option<DrainMark>) ->
         None => all.remove(&device),
     };
     drained::write(&site.directory.drained_file(), &all)?;
-    site.tell(Event::Drain { device, mark });
+    site.tell_next(Event::Drain { device, mark });
     Ok(())
 }
