@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
+mod amounts;
 mod config;
 mod container;
 mod demo;
@@ -16,12 +17,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
+pub use amounts::Amounts;
 pub use config::{Config, ConfigAction};
 pub use container::{Cdi, CdiAction, CdiGenerate, CreateRuntime, Hook, HookAction, Numbers, Register};
 pub use demo::Demo;
@@ -120,6 +122,7 @@ pub enum Command {
 /// Run COMMAND and its children under a limit of GPU memory and time
 #[derive(Args, Clone, Debug, Default)]
 #[command(
+    mut_args(with_variable),
     after_help = "`partage run` becomes COMMAND, so Ctrl-C, Ctrl-Z and the exit status work as
 usual. Without -m there is no memory limit and no promise.
 
@@ -144,122 +147,36 @@ Examples:
   partage run -m 50% --dry-run -- true       say what would happen"
 )]
 pub struct Run {
-    /// Memory limit per GPU for the whole job, promised to it
-    #[arg(
-        short,
-        long,
-        value_name = "SIZE|PCT",
-        env = "PARTAGE_MEM",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub mem: Option<String>,
-    /// Memory promised per GPU, if less than the limit, or none
-    #[arg(
-        long,
-        value_name = "SIZE|PCT",
-        env = "PARTAGE_MEM_REQUEST",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub mem_request: Option<String>,
-    /// Memory limit per GPU for each of its processes
-    #[arg(
-        long,
-        value_name = "SIZE|PCT",
-        env = "PARTAGE_PROCESS_MEM",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub process_mem: Option<String>,
-    /// Promised share of each GPU's time for the whole job
-    #[arg(
-        short,
-        long,
-        value_name = "PCT",
-        env = "PARTAGE_COMPUTE",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub compute: Option<String>,
-    /// Cap on each GPU's time, even if the GPU is idle
-    #[arg(
-        long,
-        value_name = "PCT",
-        env = "PARTAGE_COMPUTE_MAX",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub compute_max: Option<String>,
-    /// Weight among jobs without -c, 1 to 10000 (default 100)
-    #[arg(
-        long,
-        value_name = "N",
-        env = "PARTAGE_WEIGHT",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub weight: Option<String>,
-    /// Priority: low, normal (default), high or realtime
-    #[arg(long, value_name = "PRIORITY", env = "PARTAGE_PRIORITY", hide_env = true)]
-    pub priority: Option<String>,
-    /// End the job after this time: SIGTERM, and SIGKILL 10 s later
-    #[arg(
-        long,
-        value_name = "DUR",
-        env = "PARTAGE_TIME_LIMIT",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
-    pub time_limit: Option<String>,
+    #[command(flatten)]
+    pub amounts: Amounts,
     /// Start from the numbers of a class of the host's configuration
-    #[arg(long, value_name = "CLASS", env = "PARTAGE_CLASS", hide_env = true)]
+    #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
     /// auto (one GPU), auto:N, all, nvidia-smi's index, a UUID; several with commas
-    #[arg(short, long, value_name = "GPU", env = "PARTAGE_GPU", hide_env = true)]
+    #[arg(short, long, value_name = "GPU")]
     pub gpu: Option<String>,
     /// If there is no room: wait (default), or fail with exit status 124
-    #[arg(
-        long,
-        value_name = "WHAT",
-        env = "PARTAGE_ON_FULL",
-        hide_env = true,
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub on_full: Option<OnFull>,
     /// Give up waiting after this time, with exit status 124
-    #[arg(
-        long,
-        value_name = "DUR",
-        env = "PARTAGE_WAIT_TIMEOUT",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub wait_timeout: Option<String>,
     /// Name of the job, unique among your live jobs
-    #[arg(long, value_name = "NAME", env = "PARTAGE_NAME", hide_env = true)]
+    #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Label for `ps --filter label=K`; can be repeated
-    #[arg(
-        long,
-        value_name = "K=V",
-        env = "PARTAGE_LABEL",
-        hide_env = true,
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "K=V", value_delimiter = ',')]
     pub label: Vec<String>,
     /// Refuse a COMMAND that escapes the limit, and kill processes that use a GPU without it
-    #[arg(long, env = "PARTAGE_STRICT", hide_env = true, value_parser = BoolishValueParser::new())]
+    #[arg(long, value_parser = BoolishValueParser::new())]
     pub strict: bool,
     /// Become a job at the first use of a GPU: until then nothing is promised
-    #[arg(long, env = "PARTAGE_LAZY", hide_env = true, value_parser = BoolishValueParser::new())]
+    #[arg(long, value_parser = BoolishValueParser::new())]
     pub lazy: bool,
     /// May be suspended for jobs of a higher priority; default: yes for priority low, no for the others
     #[arg(
         long,
         value_name = "YES|NO",
-        env = "PARTAGE_PREEMPTIBLE",
-        hide_env = true,
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "yes",
@@ -268,38 +185,62 @@ pub struct Run {
     )]
     pub preemptible: Option<bool>,
     /// Give the GPU's memory to others after this time without a call, until the next one
-    #[arg(
-        long,
-        value_name = "DUR",
-        env = "PARTAGE_IDLE_RELEASE",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub idle_release: Option<String>,
     /// Save the job in --checkpoint-out, this long after the last save
-    #[arg(
-        long,
-        value_name = "DUR",
-        env = "PARTAGE_CHECKPOINT_EVERY",
-        hide_env = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub checkpoint_every: Option<String>,
     /// The folder for --checkpoint-every, yours alone; made where it is missing
-    #[arg(long, value_name = "DIR", env = "PARTAGE_CHECKPOINT_OUT", hide_env = true)]
+    #[arg(long, value_name = "DIR")]
     pub checkpoint_out: Option<PathBuf>,
     /// Say what would happen, and run nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Stay as COMMAND's parent and end with one line: exit status, time, peak memory, denials
-    #[arg(long, env = "PARTAGE_SUMMARY", hide_env = true, value_parser = BoolishValueParser::new())]
+    #[arg(long, value_parser = BoolishValueParser::new())]
     pub summary: bool,
     /// Say nothing about admission, waiting, denials and the end of the job
-    #[arg(short, long, env = "PARTAGE_QUIET", hide_env = true, value_parser = BoolishValueParser::new())]
+    #[arg(short, long, value_parser = BoolishValueParser::new())]
     pub quiet: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Variables that `run` reads instead of options. They have done their work: COMMAND does not get them, or a `run`
+/// inside would read them again.
+pub const TWINS: &[&str] = &[
+    "PARTAGE_MEM",
+    "PARTAGE_MEM_REQUEST",
+    "PARTAGE_PROCESS_MEM",
+    "PARTAGE_COMPUTE",
+    "PARTAGE_COMPUTE_MAX",
+    "PARTAGE_WEIGHT",
+    "PARTAGE_PRIORITY",
+    "PARTAGE_TIME_LIMIT",
+    "PARTAGE_CLASS",
+    "PARTAGE_GPU",
+    "PARTAGE_ON_FULL",
+    "PARTAGE_WAIT_TIMEOUT",
+    "PARTAGE_NAME",
+    "PARTAGE_LABEL",
+    "PARTAGE_STRICT",
+    "PARTAGE_PREEMPTIBLE",
+    "PARTAGE_IDLE_RELEASE",
+    "PARTAGE_CHECKPOINT_EVERY",
+    "PARTAGE_CHECKPOINT_OUT",
+    "PARTAGE_QUIET",
+    "PARTAGE_SUMMARY",
+    "PARTAGE_LAZY",
+];
+
+/// An option of `run` with its variable, where it has one: `PARTAGE_MEM` for `--mem`.
+fn with_variable(option: Arg) -> Arg {
+    let id = option.get_id().as_str().to_ascii_uppercase();
+    match TWINS.iter().find(|twin| twin.strip_prefix("PARTAGE_") == Some(&id)) {
+        Some(twin) => option.env(*twin).hide_env(true),
+        None => option,
+    }
 }
 
 /// List the jobs, and unmanaged GPU processes

@@ -5,6 +5,8 @@
 //! codes: `run` and `sim` keep 125 (124 no room, 126 not executable, 127 not found) for themselves because every other
 //! code belongs to COMMAND; all other commands use 1 to 5.
 
+use std::path::Path;
+
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::{format_part, ppm};
@@ -118,6 +120,25 @@ impl Failure {
         }
     }
 
+    /// Bad argument, setting or value.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, message)
+    }
+
+    /// The thing asked failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, message)
+    }
+
+    /// `cannot write /x: no space left on device`.
+    pub fn cannot(verb: &str, path: impl AsRef<Path>, error: impl Into<std::io::Error>) -> Self {
+        Self::failed(format!(
+            "cannot {verb} {}: {}",
+            path.as_ref().display(),
+            reason(&error.into())
+        ))
+    }
+
     /// Adds what the caller may do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -143,6 +164,14 @@ impl Failure {
             text.push_str(hint);
         }
         clean(&text)
+    }
+}
+
+/// The system's words for an error, in our lower case and without its number.
+pub fn reason(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+        None => error.to_string(),
     }
 }
 

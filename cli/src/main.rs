@@ -28,7 +28,7 @@ use commands::{
     about, broker, config, demo, doctor, events, get, install, man, ps, queue, quota, residence, run, set, sim,
     snapshot, status, stop, verify, why,
 };
-use failure::{Failure, Kind, Outcome};
+use failure::{Failure, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
 use show::terminal;
@@ -122,10 +122,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         }
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
-                let failure = Failure::new(
-                    Kind::Invalid,
-                    "--socket-dir with sim, whose machine has a broker of its own",
-                );
+                let failure = Failure::invalid("--socket-dir with sim, whose machine has a broker of its own");
                 return Err(failure.hint("leave it out; --machine NAME chooses the machine"));
             }
             sim::sim(arguments, report)
@@ -133,7 +130,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Install(_) | Command::Uninstall(_)
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) =>
         {
-            let failure = Failure::new(Kind::Invalid, "--socket-dir with a broker for every user of this host");
+            let failure = Failure::invalid("--socket-dir with a broker for every user of this host");
             Err(failure.hint("leave it out: that broker is at /run/partage"))
         }
         Command::Install(arguments) => install::install(arguments, report),
@@ -193,12 +190,12 @@ fn refuse_arguments(words: &[OsString], error: &clap::Error, is_launcher: bool) 
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     if is_json {
         let first = text.lines().next().unwrap_or_default();
-        let failure = Failure::new(Kind::Invalid, first).hint("see: partage --help");
+        let failure = Failure::invalid(first).hint("see: partage --help");
         Report::new(true, terminal::ColorChoice::Never, is_launcher).failure(&failure);
     } else {
         report::write_err(&format!("partage: {text}"));
     }
-    Failure::new(Kind::Invalid, "").exit_code(is_launcher)
+    Failure::invalid("").exit_code(is_launcher)
 }
 
 /// `--help` and `partage help` say everything, `-h` what the words are.
@@ -250,7 +247,7 @@ mod tests {
                 let Command::Run(run) = Arguments::from_arg_matches(&m).expect("run").command else {
                     panic!("run")
                 };
-                (run.mem, run.command)
+                (run.amounts.mem, run.command)
             })
         };
         let (mem, command) = parsed("partage run -m 25% python -m x --json").expect("parses");

@@ -6,13 +6,12 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::Place;
-use crate::show::report::{Report, timestamp, write_out};
+use crate::show::report::{Report, moment, timestamp, write_out};
 use crate::show::tables::described;
 use crate::show::terminal::Style;
 
@@ -44,7 +43,7 @@ pub fn audit(place: &Place, from_ns: u64, report: &Report) -> Outcome<u8> {
         }
         count += 1;
         if report.is_json {
-            let time = UNIX_EPOCH + Duration::from_nanos(time_ns(&line));
+            let time = moment(time_ns(&line));
             report.document_at("audit", json!({ "change": line }), time);
         } else {
             write_out(&written(&report.style, &line));
@@ -84,7 +83,7 @@ fn lines(path: &Path) -> Outcome<Vec<Value>> {
             let failure = Failure::new(Kind::NotAllowed, "only root may see who changed whose numbers");
             Err(failure.hint("sudo partage events --audit"))
         }
-        Err(why) => Err(Failure::new(Kind::Failed, format!("{}: {why}", path.display()))),
+        Err(why) => Err(Failure::failed(format!("{}: {why}", path.display()))),
     }
 }
 
@@ -93,7 +92,7 @@ fn time_ns(line: &Value) -> u64 {
 }
 
 fn written(style: &Style, line: &Value) -> String {
-    let time = timestamp(UNIX_EPOCH + Duration::from_nanos(time_ns(line)));
+    let time = timestamp(moment(time_ns(line)));
     described(style, &format!("{time} "), time.len() + 1, &style.text(&sentence(line)))
 }
 

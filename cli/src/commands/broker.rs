@@ -29,10 +29,7 @@ pub fn broker(action: BrokerAction, place: &Place, report: &Report) -> Outcome<u
                 true => format!("ended the broker at {}", place.dir.display()),
                 false => format!("no broker at {}", place.dir.display()),
             };
-            report.data("done", json!({ "message": message }), |style| {
-                style.text(&message) + "\n"
-            });
-            Ok(0)
+            Ok(report.done(&message))
         }
     }
 }

@@ -3,18 +3,16 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, UNIX_EPOCH};
 
-use partage_protocol::admin::{ConfigView, ReadingView, Reply, Request};
+use partage_protocol::admin::{ConfigView, ReadingView};
 use serde_json::json;
 
 use crate::arguments::ConfigAction;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::installed;
 use crate::launch::place::Place;
-use crate::link::ask::{ask, unexpected};
-use crate::link::silence::PATIENCE;
-use crate::show::report::{Report, timestamp};
+use crate::link::ask;
+use crate::show::report::{Report, moment, timestamp};
 use crate::show::tables::wrapped;
 use crate::show::terminal::Style;
 
@@ -23,35 +21,22 @@ pub fn config(action: &ConfigAction, place: &Place, report: &Report) -> Outcome<
     match action {
         ConfigAction::Check { files } => check(files, report),
         ConfigAction::Show { target } => {
-            let request = Request::ShowConfig { target: target.clone() };
-            match ask(place, &request, PATIENCE)? {
-                Reply::Config(view) => {
-                    let body = match &view.reading {
-                        Some(reading) => json!({ "reading": reading, "lines": view.lines }),
-                        None => json!({ "lines": view.lines }),
-                    };
-                    report.data("config", body, |style| text(style, &view));
-                    Ok(0)
-                }
-                other => Err(unexpected(place, &other)),
-            }
+            let view = ask::config(place, target.clone())?;
+            let body = match &view.reading {
+                Some(reading) => json!({ "reading": reading, "lines": view.lines }),
+                None => json!({ "lines": view.lines }),
+            };
+            report.data("config", body, |style| text(style, &view));
+            Ok(0)
         }
-        ConfigAction::Reload => match ask(place, &Request::ReloadConfig, PATIENCE)? {
-            Reply::Done { message } => {
-                report.data("done", json!({ "message": message }), |style| {
-                    style.text(&message) + "\n"
-                });
-                Ok(0)
-            }
-            other => Err(unexpected(place, &other)),
-        },
+        ConfigAction::Reload => Ok(report.done(&ask::reload(place)?)),
     }
 }
 
 /// The broker's own program reads the files: what it says is what the broker would say.
 fn check(files: &[PathBuf], report: &Report) -> Outcome<u8> {
     let broker = installed::find(installed::BROKER)?;
-    let failed = |why: std::io::Error| Failure::new(Kind::Failed, format!("{}: {why}", broker.display()));
+    let failed = |why: std::io::Error| Failure::failed(format!("{}: {why}", broker.display()));
     let output = Command::new(&broker)
         .arg("--check")
         .args(files)
@@ -59,7 +44,7 @@ fn check(files: &[PathBuf], report: &Report) -> Outcome<u8> {
         .map_err(failed)?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     if !output.status.success() {
-        return Err(Failure::new(Kind::Failed, said(&output.stderr)));
+        return Err(Failure::failed(said(&output.stderr)));
     }
     let text = said(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();
@@ -85,7 +70,7 @@ fn text(style: &Style, view: &ConfigView) -> String {
 
 /// Which configuration holds, and why the last attempt to change it failed.
 pub fn reading_text(style: &Style, reading: &ReadingView) -> String {
-    let at = timestamp(UNIX_EPOCH + Duration::from_nanos(reading.read_ns));
+    let at = timestamp(moment(reading.read_ns));
     let line = format!("configuration {} of {at}, {}", reading.generation, reading.file);
     let mut text = wrapped(&style.text(&line), style.width, 0);
     if let Some(why) = &reading.error {

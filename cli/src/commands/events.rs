@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage events`: what happened, and with `-f` what happens.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use partage_protocol::admin::{EventView, Reply, Request};
 use partage_protocol::size::parse_duration;
@@ -9,25 +9,22 @@ use serde_json::json;
 
 use crate::arguments::Events;
 use crate::commands::audit;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
 use crate::link::ask;
 use crate::link::connection::ConnectionError;
 use crate::link::idle;
 use crate::link::silence::PATIENCE;
-use crate::show::report::{Report, timestamp, write_out};
+use crate::show::report::{Report, moment, now_ns, timestamp, write_out};
 use crate::show::tables::described;
 use crate::show::terminal::Style;
 
 /// `partage events`: one line, or one JSON document, each.
 pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8> {
     let since = arguments.since.as_deref().map(parse_duration).transpose();
-    let since = since.map_err(|why| Failure::new(Kind::Invalid, format!("--since: {why}")))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let from_ns = since.map_or(0, |since| {
-        u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).saturating_sub(since)
-    });
+    let since = since.map_err(|why| Failure::invalid(format!("--since: {why}")))?;
+    let from_ns = since.map_or(0, |since| now_ns().saturating_sub(since));
     if arguments.audit {
         return audit::audit(place, from_ns, report);
     }
@@ -55,7 +52,7 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
             Ok(Reply::Event(event)) if event.time_ns < from_ns => {}
             Ok(Reply::Event(event)) => {
                 if report.is_json {
-                    let time = UNIX_EPOCH + Duration::from_nanos(event.time_ns);
+                    let time = moment(event.time_ns);
                     report.document_at("event", json!({ "event": event }), time);
                 } else {
                     write_out(&line(&report.style, &event));
@@ -84,7 +81,7 @@ fn line(style: &Style, event: &EventView) -> String {
     if let Some(job) = event.job.as_ref().filter(|job| !text.contains(job.as_str())) {
         text = format!("{job} {text}");
     }
-    let time = timestamp(UNIX_EPOCH + Duration::from_nanos(event.time_ns));
+    let time = timestamp(moment(event.time_ns));
     let said = style.text(&format!("{:<16} {text}", event.kind));
     described(style, &format!("{time} "), time.len() + 1, &said)
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage get`: everything about one job, or about a user's limits.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use partage_protocol::admin::{JobDeviceView, JobView, Request};
 use partage_protocol::size::{format_bytes, format_duration};
 use serde_json::json;
@@ -13,7 +11,7 @@ use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::{ask, commands};
 use crate::show::devices::{gpu, limit};
-use crate::show::report::{Report, command_line, timestamp};
+use crate::show::report::{Report, command_line, moment, timestamp};
 use crate::show::tables::described;
 use crate::show::terminal::{Style, model};
 use crate::show::time;
@@ -122,11 +120,11 @@ fn device_lines(style: &Style, device: &JobDeviceView) -> Vec<Line> {
 fn time_of(style: &Style, job: &JobView) -> Vec<Line> {
     let mut lines = Vec::new();
     if job.state != "waiting" {
-        lines.push(("started", timestamp(UNIX_EPOCH + Duration::from_nanos(job.started_ns))));
+        lines.push(("started", timestamp(moment(job.started_ns))));
     }
     if let Some(ended) = job.ended_ns {
         let why = job.end_reason.as_deref().unwrap_or_default();
-        let at = timestamp(UNIX_EPOCH + Duration::from_nanos(ended));
+        let at = timestamp(moment(ended));
         let ran = format_duration(ended.saturating_sub(job.started_ns));
         lines.push(("ended", format!("{at}, after {ran}, {}", style.text(why))));
         let code = job.exit_code.map_or("unknown".to_owned(), |code| code.to_string());

@@ -6,12 +6,10 @@ use std::path::Path;
 
 use clap::Command;
 use clap_mangen::Man as Page;
-use serde_json::json;
 
 use crate::arguments::Man;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::help;
-use crate::launch::place::reason;
 use crate::show::report::Report;
 
 /// The broker's page, which a test of the broker holds against its options.
@@ -27,26 +25,16 @@ pub fn write(arguments: &Man, report: &Report) -> Outcome<u8> {
         let message = format!("no folder {}", folder.display());
         return Err(Failure::new(Kind::NotFound, message).hint(format!("mkdir -p {}", folder.display())));
     }
-    let pages = pages().map_err(|error| cannot("make a page for", folder, &error))?;
+    let pages = pages().map_err(|error| Failure::cannot("make a page for", folder, error))?;
     for (name, text) in &pages {
         write_page(&folder.join(name), text)?;
     }
     let message = format!("{} pages in {}", pages.len(), folder.display());
-    report.data("done", json!({ "message": message }), |style| {
-        style.text(&message) + "\n"
-    });
-    Ok(0)
-}
-
-fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        Kind::Failed,
-        format!("cannot {verb} {}: {}", path.display(), reason(error)),
-    )
+    Ok(report.done(&message))
 }
 
 fn write_page(path: &Path, text: &str) -> Outcome<()> {
-    fs::write(path, text).map_err(|error| cannot("write", path, &error))
+    fs::write(path, text).map_err(|error| Failure::cannot("write", path, error))
 }
 
 /// Every page by its file's name.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage ps`: the jobs, and the processes of no job.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use partage_protocol::admin::{JobView, UnmanagedView};
 use partage_protocol::size::format_bytes;
 use serde_json::json;
@@ -12,7 +10,7 @@ use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::other_brokers::{self, OtherBroker};
 use crate::link::{ask, commands, idle};
-use crate::show::report::Report;
+use crate::show::report::{Report, now_ns};
 use crate::show::terminal::Style;
 use crate::show::{job_table, tables, time};
 
@@ -51,13 +49,8 @@ fn ps_text(
     arguments: &Ps,
 ) -> String {
     let columns = job_table::columns(&arguments.columns, arguments.all);
-    let now_ns = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_nanos();
-    let now_ns = u64::try_from(now_ns).unwrap_or(u64::MAX);
     let is_asked = !arguments.columns.is_empty();
-    let table = job_table::text(style, jobs, &columns, is_asked, now_ns);
+    let table = job_table::text(style, jobs, &columns, is_asked, now_ns());
     if is_asked {
         return table;
     }

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::failure::Outcome;
 use crate::launch::place::Place;
-use crate::link::silence::PATIENCE;
 use crate::link::{ask, idle};
 use crate::show::report::Report;
 use crate::show::tables::{Column, REASON_WIDTH, asks, table, wrapped};
@@ -19,7 +18,7 @@ const GUESS: &str = "EXPECTED is a guess, from time limits and from how long job
 
 /// `partage queue`.
 pub fn queue(place: &Place, report: &Report) -> Outcome<u8> {
-    let view = match ask::ask(place, &Request::Queue, PATIENCE) {
+    let view = match ask::ask(place, &Request::Queue) {
         Ok(Reply::Queue(view)) => view,
         Ok(other) => return Err(ask::unexpected(place, &other)),
         Err(failure) => {

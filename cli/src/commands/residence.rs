@@ -36,7 +36,7 @@ pub fn suspend(arguments: &Suspend, place: &Place, report: &Report) -> Outcome<u
 /// `--drain-timeout` in nanoseconds.
 pub(super) fn drain_timeout(text: Option<&str>) -> Outcome<Option<u64>> {
     let Some(text) = text else { return Ok(None) };
-    let bad = |why: String| Failure::new(Kind::Invalid, format!("--drain-timeout: {why}"));
+    let bad = |why: String| Failure::invalid(format!("--drain-timeout: {why}"));
     let ns = parse_duration(text).map_err(|why| bad(why.to_string()))?;
     let (least, most) = (*DRAIN_TIMEOUT_NS.start(), *DRAIN_TIMEOUT_NS.end());
     match ns {
@@ -50,10 +50,10 @@ pub(super) fn drain_timeout(text: Option<&str>) -> Outcome<Option<u64>> {
 /// `partage resume`.
 pub fn resume(arguments: &Resume, place: &Place, report: &Report) -> Outcome<u8> {
     let timeout = arguments.wait_timeout.as_deref().map(parse_duration).transpose();
-    let wait_timeout_ns = timeout.map_err(|e| Failure::new(Kind::Invalid, format!("--wait-timeout: {e}")))?;
+    let wait_timeout_ns = timeout.map_err(|e| Failure::invalid(format!("--wait-timeout: {e}")))?;
     let wait = arguments.on_full.unwrap_or_default() == OnFull::Wait;
     if !wait && wait_timeout_ns.is_some() {
-        let failure = Failure::new(Kind::Invalid, "--wait-timeout with --on-full fail, which does not wait");
+        let failure = Failure::invalid("--wait-timeout with --on-full fail, which does not wait");
         return Err(failure.hint("leave one of them out"));
     }
     let request = Request::Resume {
@@ -200,10 +200,7 @@ pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Out
                 report.say(&format!("waiting: {}", wait_text(&waiting)));
             }
             Reply::Done { message } => {
-                report.data("done", json!({ "message": message }), |style| {
-                    style.text(&message) + "\n"
-                });
-                return Ok(0);
+                return Ok(report.done(&message));
             }
             Reply::Move(view) => {
                 report.data("move", json!({ "move": view }), |style| {

@@ -16,13 +16,11 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer};
 use crate::launch::command::Command;
 use crate::launch::container;
-use crate::launch::environment::{preload, remove_twins};
-use crate::launch::execute::become_command;
 use crate::launch::place::Place;
 use crate::launch::preflight::verdict::Unmanaged;
 use crate::launch::run_settings::read_settings;
 use crate::launch::start::{Launch, start};
-use crate::launch::{installed, lazy, library_copy, nested, variables};
+use crate::launch::{installed, lazy, nested, variables};
 use crate::link::other_brokers;
 use crate::show::devices::devices_text;
 use crate::show::report::Report;
@@ -124,13 +122,9 @@ fn run_as_job(command: Command, request: RunRequest, arguments: &Run, place: &Pl
         Answer::Inside(job) => nested::run(arguments, &job, command, place, report),
         Answer::Said(message) => {
             let message = if arguments.lazy { lazy::later(&message) } else { message };
-            say_dry(&message, json!({ "message": message }), report);
-            Ok(0)
+            Ok(report.dry_run(&message, json!({ "message": message })))
         }
-        Answer::Admitted(admitted) if arguments.dry_run => {
-            say_would_run(&admitted, report);
-            Ok(0)
-        }
+        Answer::Admitted(admitted) if arguments.dry_run => Ok(say_would_run(&admitted, report)),
         Answer::Admitted(admitted) => {
             say_admitted(&admitted, waited, arguments.quiet, report);
             if !arguments.quiet {
@@ -149,24 +143,15 @@ fn visible_devices(command: &Command) -> Option<&OsStr> {
     command.environment.get("CUDA_VISIBLE_DEVICES").map(AsRef::as_ref)
 }
 
-/// What a dry run prints: data on standard output, in the form of any other command's.
-fn say_dry(text: &str, body: Value, report: &Report) {
-    let data = Report {
-        is_launcher: false,
-        ..*report
-    };
-    data.data("dry-run", body, |style| style.text(text) + "\n");
-}
-
 /// What would run, and where.
-fn say_would_run(admitted: &Admitted, report: &Report) {
+fn say_would_run(admitted: &Admitted, report: &Report) -> u8 {
     let mut text = format!("would run {}", on_devices(admitted));
     for note in &admitted.notes {
         text.push_str("; ");
         text.push_str(note);
     }
     let body = json!({ "message": text, "admitted": without_token(admitted) });
-    say_dry(&text, body, report);
+    report.dry_run(&text, body)
 }
 
 /// Says that no limit follows COMMAND, or with `--strict` refuses it.
@@ -220,29 +205,16 @@ fn hides_every_gpu(visible: Option<&OsStr>) -> bool {
 /// A COMMAND from which its caller hides every GPU takes no place among those that use one. The library goes with it:
 /// should one of its children see a GPU after all, that is known.
 fn run_without_gpu(command: Command, arguments: &Run, place: &Place, report: &Report) -> Outcome<u8> {
-    let visible = command
-        .environment
-        .get("CUDA_VISIBLE_DEVICES")
-        .map(lossy)
-        .unwrap_or_default();
+    let visible = visible_devices(&command).map(lossy).unwrap_or_default();
     let text = format!("CUDA_VISIBLE_DEVICES={visible} hides every GPU from COMMAND: it runs without a job");
     if arguments.dry_run {
-        say_dry(&text, json!({ "message": text }), report);
-        return Ok(0);
+        return Ok(report.dry_run(&text, json!({ "message": text })));
     }
     if !arguments.quiet {
         report.say(&text);
     }
     place.prepare()?;
-    let library = library_copy::provide(&place.dir)?;
-    let mut environment = command.environment;
-    remove_twins(&mut environment);
-    preload(
-        &mut environment,
-        &library,
-        command.unmanaged.is_some_and(|u| u.rejects_preload),
-    );
-    Err(become_command(&command.file, &command.words, &environment))
+    command.become_without_job(place)
 }
 
 /// `on GPU 3 (H200), limit 35.2 GiB, promise 30 %`, and how far a private broker's word goes.

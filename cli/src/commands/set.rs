@@ -6,7 +6,7 @@ use partage_protocol::size::{NONE, format_bytes, parse_amount, parse_request};
 use serde_json::json;
 
 use crate::arguments::Set;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::place::Place;
 use crate::launch::run_settings::check_name;
 use crate::link::ask;
@@ -29,7 +29,7 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
                 let hint = "what can be set: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, \
                             process-mem=SIZE|PCT|none, compute=PCT|none, compute-max=PCT|none, weight=N, \
                             priority=low|normal|high|realtime, time-limit=DUR|none, name=NAME|none";
-                Failure::new(Kind::Invalid, format!("unknown setting {key:?}")).hint(hint)
+                Failure::invalid(format!("unknown setting {key:?}")).hint(hint)
             })?,
         };
         let checked = match key {
@@ -39,7 +39,7 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
             "name" => check_name(value),
             _ => time::check(key, value).map_err(|e| e.to_string()),
         };
-        checked.map_err(|why| Failure::new(Kind::Invalid, format!("{key}: {why}")))?;
+        checked.map_err(|why| Failure::invalid(format!("{key}: {why}")))?;
         *place = Some(value.to_owned());
     }
     let request = Request::Set {
@@ -94,7 +94,7 @@ fn needs_a_value(key: &str) -> Failure {
         "weight" => "200",
         "priority" => "low",
         "mem" | "mem-request" | "process-mem" => "8GiB",
-        _ => return Failure::new(Kind::Invalid, format!("{key:?} needs a value")).hint("e.g. mem=8GiB"),
+        _ => return Failure::invalid(format!("{key:?} needs a value")).hint("e.g. mem=8GiB"),
     };
-    Failure::new(Kind::Invalid, format!("{key} needs a value, e.g. {key}={example}"))
+    Failure::invalid(format!("{key} needs a value, e.g. {key}={example}"))
 }

@@ -6,8 +6,8 @@
 //! machine that is being removed. A machine whose `partage sim` were all killed is found by its free lock and made
 //! anew.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -22,9 +22,10 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::command::Command;
 use crate::launch::execute::Environment;
 use crate::launch::installed;
+use crate::launch::launch_broker::open_own;
 use crate::launch::library_copy;
 use crate::launch::nested;
-use crate::launch::place::{self, Host, Place, Rule, reason};
+use crate::launch::place::{self, Place, Rule};
 use crate::launch::preflight::find::find;
 use crate::launch::supervise;
 use crate::link::silence;
@@ -41,13 +42,9 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     let shell = vec![shell.unwrap_or_else(|| "/bin/sh".into())];
     let is_shell = arguments.command.is_empty();
     let command = Command::find(if is_shell { &shell } else { &arguments.command })?;
-    let outside = Place::choose(
-        std::env::var_os("PARTAGE_SOCKET_DIR").map(PathBuf::from).as_deref(),
-        Host::here(),
-    );
-    if let Some(job) = nested::enclosing_job(&outside)? {
+    if let Some(job) = nested::enclosing_job(&Place::of_environment())? {
         let message = format!("sim inside {}: its programs would leave the job's limit", job.job);
-        return Err(Failure::new(Kind::Invalid, message).hint("the other way round: partage sim -- partage run ..."));
+        return Err(Failure::invalid(message).hint("the other way round: partage sim -- partage run ..."));
     }
     let driver = installed::find(installed::SIM_DRIVER)?;
     let nvml = installed::find(installed::SIM_NVML)?;
@@ -85,7 +82,7 @@ impl Visit {
         let _gate = gate(&gate_path)?;
         let dir = root.join(&arguments.machine);
         let lock_path = root.join(format!(".{}.lock", arguments.machine));
-        let free = Flock::lock(open_lock(&lock_path)?, FlockArg::LockExclusiveNonblock);
+        let free = Flock::lock(open_own(&lock_path, false)?, FlockArg::LockExclusiveNonblock);
         let file = match free {
             Ok(lock) => {
                 clear(&dir)?;
@@ -93,15 +90,17 @@ impl Visit {
                 if arguments.shared {
                     let_others_pass(root)?;
                 }
-                lock.unlock().map_err(|(_, errno)| lock_failure(&lock_path, errno))?
+                lock.unlock()
+                    .map_err(|(_, errno)| Failure::cannot("lock", &lock_path, errno))?
             }
             Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
                 check_same(&dir, arguments, memory)?;
                 file
             }
-            Err((_, errno)) => return Err(lock_failure(&lock_path, errno)),
+            Err((_, errno)) => return Err(Failure::cannot("lock", &lock_path, errno)),
         };
-        let lock = Flock::lock(file, FlockArg::LockShared).map_err(|(_, errno)| lock_failure(&lock_path, errno))?;
+        let lock =
+            Flock::lock(file, FlockArg::LockShared).map_err(|(_, errno)| Failure::cannot("lock", &lock_path, errno))?;
         Ok(Self {
             dir,
             lock,
@@ -164,18 +163,13 @@ fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &
     });
     made.map_err(|error| {
         let _ = fs::remove_dir_all(dir);
-        Failure::new(Kind::Failed, format!("cannot make the simulated machine: {error}"))
+        Failure::failed(format!("cannot make the simulated machine: {error}"))
     })
 }
 
 /// Other users reach a shared machine through the folder of all machines; those that are not shared stay shut.
 fn let_others_pass(root: &Path) -> Outcome<()> {
-    fs::set_permissions(root, Permissions::from_mode(0o711)).map_err(|error| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot open up {}: {}", root.display(), reason(&error)),
-        )
-    })
+    fs::set_permissions(root, Permissions::from_mode(0o711)).map_err(|error| Failure::cannot("open up", root, error))
 }
 
 /// Prints the options of `podman run` that give a container the running machine.
@@ -196,7 +190,7 @@ fn mounts(name: &str, gpus: &str) -> Outcome<u8> {
                 "--mounts: {word:?} is no GPU of the machine {name}, which has 0 to {}",
                 count - 1
             );
-            Failure::new(Kind::Invalid, message)
+            Failure::invalid(message)
         })
     });
     let chosen: Vec<usize> = chosen.collect::<Outcome<_>>()?;
@@ -243,22 +237,13 @@ fn clear(dir: &Path) -> Outcome<()> {
         dir: dir.join("broker"),
         rule: Rule::Private,
     });
-    fs::remove_dir_all(dir).map_err(|e| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot remove the simulated machine {}: {}", dir.display(), reason(&e)),
-        )
-    })
+    fs::remove_dir_all(dir).map_err(|e| Failure::cannot("remove the simulated machine", dir, e))
 }
 
 /// Refuses to join a living machine that is not what was asked.
 fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
-    let machine = Machine::open(dir).map_err(|e| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot join the simulated machine {}: {e}", arguments.machine),
-        )
-    })?;
+    let machine = Machine::open(dir)
+        .map_err(|e| Failure::failed(format!("cannot join the simulated machine {}: {e}", arguments.machine)))?;
     let devices = machine.devices();
     let has_count = arguments.gpus.is_none_or(|gpus| gpus as usize == devices.len());
     let has_memory = memory.is_none_or(|bytes| devices.iter().all(|device| device.memory == bytes));
@@ -273,14 +258,14 @@ fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
             "the simulated machine {} is alive and treats machine code otherwise",
             arguments.machine
         );
-        return Err(Failure::new(Kind::Invalid, message).hint("join it without --machine-code, or give --machine NAME"));
+        return Err(Failure::invalid(message).hint("join it without --machine-code, or give --machine NAME"));
     }
     if arguments.overcommit && !machine.spec().allow_overcommit {
         let message = format!(
             "the simulated machine {} is alive and promises no more than the file system holds",
             arguments.machine
         );
-        return Err(Failure::new(Kind::Invalid, message).hint("join it without --overcommit, or give --machine NAME"));
+        return Err(Failure::invalid(message).hint("join it without --overcommit, or give --machine NAME"));
     }
     if has_count && has_memory && has_profile {
         return Ok(());
@@ -293,8 +278,7 @@ fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
         devices.len(),
         format_bytes(first)
     );
-    Err(Failure::new(Kind::Invalid, message)
-        .hint("join it without --gpus, --memory and --profile, or give --machine NAME"))
+    Err(Failure::invalid(message).hint("join it without --gpus, --memory and --profile, or give --machine NAME"))
 }
 
 /// What makes a program use this machine and no other.
@@ -344,20 +328,18 @@ fn memory(arguments: &Sim) -> Outcome<Option<u64>> {
     let Some(text) = &arguments.memory else { return Ok(None) };
     match parse_amount(text) {
         Ok(Amount::Bytes(bytes)) => Ok(Some(bytes)),
-        Ok(Amount::Share(_)) => Err(Failure::new(
-            Kind::Invalid,
-            format!("--memory: {text} of what? use a size, e.g. --memory 16GiB"),
-        )),
+        Ok(Amount::Share(_)) => Err(Failure::invalid(format!(
+            "--memory: {text} of what? use a size, e.g. --memory 16GiB"
+        ))),
         // No percentage is meant here: there is no device yet whose part it could be.
         Err(SizeError::NoUnit { value, meant }) => {
             let size = meant.rsplit(" or ").next().filter(|size| !size.ends_with('%'));
             let meant = size.unwrap_or("16GiB");
-            Err(Failure::new(
-                Kind::Invalid,
-                format!("--memory: {value} has no unit: did you mean {meant}?"),
-            ))
+            Err(Failure::invalid(format!(
+                "--memory: {value} has no unit: did you mean {meant}?"
+            )))
         }
-        Err(error) => Err(Failure::new(Kind::Invalid, format!("--memory: {error}"))),
+        Err(error) => Err(Failure::invalid(format!("--memory: {error}"))),
     }
 }
 
@@ -376,7 +358,7 @@ fn check_name(name: &str) -> Outcome<()> {
         }
         long => format!("--machine: a name has {LONGEST_NAME} characters at most, and this one {long}: {name}"),
     };
-    Err(Failure::new(Kind::Invalid, message))
+    Err(Failure::invalid(message))
 }
 
 /// Longer than ending a broker takes.
@@ -392,7 +374,7 @@ fn gate(path: &Path) -> Outcome<Flock<File>> {
         let opened = path
             .parent()
             .map_or(Ok(()), place::make_own_dir)
-            .and_then(|()| open_lock(path));
+            .and_then(|()| open_own(path, false));
         let file = match opened {
             Err(_) if tries < GATE_TRIES && path.parent().is_some_and(|root| !root.exists()) => {
                 tries += 1;
@@ -407,30 +389,6 @@ fn gate(path: &Path) -> Outcome<Flock<File>> {
             return Ok(gate);
         }
     }
-}
-
-fn open_lock(path: &Path) -> Outcome<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)
-        .map_err(|error| {
-            Failure::new(
-                Kind::Failed,
-                format!("cannot open {}: {}", path.display(), reason(&error)),
-            )
-        })
-}
-
-fn lock_failure(path: &Path, errno: nix::errno::Errno) -> Failure {
-    Failure::new(
-        Kind::Failed,
-        format!("cannot lock {}: {}", path.display(), errno.desc().to_lowercase()),
-    )
 }
 
 #[cfg(test)]

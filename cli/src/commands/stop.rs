@@ -18,8 +18,7 @@ use crate::show::report::Report;
 
 /// `partage stop`.
 pub fn stop(arguments: &Stop, place: &Place, report: &Report) -> Outcome<u8> {
-    let grace_ns =
-        parse_duration(&arguments.grace).map_err(|e| Failure::new(Kind::Invalid, format!("--grace: {e}")))?;
+    let grace_ns = parse_duration(&arguments.grace).map_err(|e| Failure::invalid(format!("--grace: {e}")))?;
     let targets = if arguments.all {
         own_jobs(place)?
     } else {

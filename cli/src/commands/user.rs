@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request, TotalUnit, TotalView};
+use partage_protocol::admin::{JobDeviceView, JobView, TotalUnit, TotalView};
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::{WHOLE_PPM, format_part};
 use serde::Serialize;
@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Outcome;
 use crate::launch::place::Place;
-use crate::link::ask::{self, ask, unexpected};
-use crate::link::silence::PATIENCE;
+use crate::link::ask;
 use crate::show::devices::{gpu, limit};
 use crate::show::report::Report;
 use crate::show::tables::{described, wrapped};
@@ -38,13 +37,7 @@ pub fn get(user: &str, place: &Place, report: &Report) -> Outcome<u8> {
     let is_theirs = |job: &JobView| (job.user == user || user.parse() == Ok(job.uid)) && job.ended_ns.is_none();
     let (jobs, _) = ask::jobs(place, false)?;
     let jobs: Vec<JobView> = jobs.into_iter().filter(is_theirs).collect();
-    let request = Request::ShowConfig {
-        target: Some(format!("@{user}")),
-    };
-    let view = match ask(place, &request, PATIENCE)? {
-        Reply::Config(view) => view,
-        other => return Err(unexpected(place, &other)),
-    };
+    let view = ask::config(place, Some(format!("@{user}")))?;
     let together = together(&jobs);
     let totals: Vec<Value> = view.totals.iter().map(total_json).collect();
     let body = json!({

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::arguments::Verify;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::command::Command;
 use crate::launch::container;
 use crate::launch::place::Place;
@@ -104,9 +104,9 @@ fn size(text: &str) -> Outcome<u64> {
         Ok(Amount::Bytes(bytes)) => Ok(bytes),
         Ok(Amount::Share(_)) => {
             let message = format!("--mem: {text} of what? use a size, e.g. --mem 1GiB");
-            Err(Failure::new(Kind::Invalid, message))
+            Err(Failure::invalid(message))
         }
-        Err(error) => Err(Failure::new(Kind::Invalid, format!("--mem: {error}"))),
+        Err(error) => Err(Failure::invalid(format!("--mem: {error}"))),
     }
 }
 
@@ -133,7 +133,7 @@ fn behind(words: &[OsString]) -> Outcome<Option<Met>> {
     let output = command.spawn().and_then(process::Child::wait_with_output);
     let output = output.map_err(|error| {
         let program = words[0].to_string_lossy().into_owned();
-        Failure::new(Kind::Failed, format!("cannot start {program}: {error}"))
+        Failure::failed(format!("cannot start {program}: {error}"))
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut met = None;

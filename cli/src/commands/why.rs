@@ -11,7 +11,6 @@ use crate::arguments::Why;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::ask::{ask_remembering, unexpected};
-use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
 use crate::show::tables::wrapped;
 use crate::show::terminal::Style;
@@ -19,7 +18,7 @@ use crate::show::terminal::Style;
 /// `partage why`.
 pub fn why(arguments: &Why, place: &Place, report: &Report) -> Outcome<u8> {
     let target = arguments.target.clone();
-    match ask_remembering(place, &Request::Why { target }, PATIENCE)? {
+    match ask_remembering(place, &Request::Why { target })? {
         Reply::Why(why) => {
             let body = json!({
                 "job": why.job, "sentences": why.sentences, "denials": why.denials, "causes": why.causes,

@@ -12,7 +12,7 @@ use crate::launch::launch_broker;
 use crate::launch::place::Place;
 use crate::link::connection::ConnectionError;
 use crate::link::{ask, silence};
-use crate::show::report::Report;
+use crate::show::report::{Report, nanoseconds};
 
 /// A broker that is lost this often, each time within [`QUICK`], is not coming back.
 const MOST_LOSSES: u32 = 5;
@@ -67,11 +67,11 @@ impl Admission<'_> {
             if let Some(longest) = request.wait_timeout_ns {
                 // What an earlier broker kept us waiting counts.
                 let left = Duration::from_nanos(longest).saturating_sub(began.elapsed());
-                request.wait_timeout_ns = Some(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+                request.wait_timeout_ns = Some(nanoseconds(left));
             }
             let lost = match self.converse(&request, &mut said)? {
                 Ok(answer) => {
-                    let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    let waited = nanoseconds(began.elapsed());
                     return Ok((answer, said.map(|_| waited)));
                 }
                 Err(lost) => lost,

@@ -2,10 +2,13 @@
 //! COMMAND: its words, its file, and whether a limit can follow it.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::failure::{Kind, Outcome};
-use crate::launch::execute::Environment;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::environment;
+use crate::launch::execute::{Environment, become_command};
+use crate::launch::library_copy;
+use crate::launch::place::Place;
 use crate::launch::preflight::find::find;
 use crate::launch::preflight::verdict::{Caller, Unmanaged, judge, own_program};
 
@@ -45,5 +48,33 @@ impl Command {
             unmanaged,
             environment,
         })
+    }
+
+    /// Becomes it, as a program that begins no job of its own: with the library, without what `run` has read.
+    ///
+    /// # Errors
+    /// The library is not installed, or it cannot be run.
+    pub fn become_without_job(mut self, place: &Place) -> Outcome<u8> {
+        let library = library_copy::provide(&place.dir)?;
+        environment::remove_twins(&mut self.environment);
+        self.preload(&library);
+        Err(self.become_it())
+    }
+
+    /// Puts the library into its environment. A 32-bit program's loader would complain about it in the program's own
+    /// output.
+    pub fn preload(&mut self, library: &Path) {
+        if !self
+            .unmanaged
+            .as_ref()
+            .is_some_and(|unmanaged| unmanaged.rejects_preload)
+        {
+            environment::preload(&mut self.environment, library);
+        }
+    }
+
+    /// Becomes it. Returns only when that fails.
+    pub fn become_it(self) -> Failure {
+        become_command(&self.file, &self.words, &self.environment)
     }
 }

@@ -3,21 +3,22 @@
 
 use std::path::Path;
 
+use crate::arguments::TWINS;
 use crate::launch::execute::Environment;
 use crate::launch::library_copy;
+use crate::launch::place::Place;
 use crate::launch::preflight::elf;
-use crate::launch::variables::TWINS;
 
 /// Says which file the library may write a denial to: none with `-q`.
 pub fn set_standard_error(environment: &mut Environment, is_quiet: bool) {
-    environment.remove("PARTAGE_STDERR");
     let file = if is_quiet {
         Some("quiet".to_owned())
     } else {
         standard_error()
     };
-    if let Some(file) = file {
-        environment.set("PARTAGE_STDERR", file);
+    match file {
+        Some(file) => environment.set("PARTAGE_STDERR", file),
+        None => environment.remove("PARTAGE_STDERR"),
     }
 }
 
@@ -29,13 +30,11 @@ fn standard_error() -> Option<String> {
 
 /// Puts the library first in `LD_PRELOAD`, in place of other copies of ours, by a path that carries the job's token:
 /// processes that lose the variable with it are of the job still.
-pub fn preload(environment: &mut Environment, library: &Path, is_rejected: bool) {
-    if !is_rejected {
-        let token = environment.get("PARTAGE_TOKEN").and_then(|token| token.to_str());
-        let path = token.and_then(|token| library_copy::carrying(library, token));
-        let path = path.unwrap_or_else(|| library.to_owned());
-        environment.put_first("LD_PRELOAD", &path, b": ", library_copy::is_ours);
-    }
+pub fn preload(environment: &mut Environment, library: &Path) {
+    let token = environment.get("PARTAGE_TOKEN").and_then(|token| token.to_str());
+    let path = token.and_then(|token| library_copy::carrying(library, token));
+    let path = path.unwrap_or_else(|| library.to_owned());
+    environment.put_first("LD_PRELOAD", &path, b": ", library_copy::is_ours);
 }
 
 /// A program with the address sanitizer in a library of its own refuses to start when another library is loaded before
@@ -60,6 +59,16 @@ pub fn let_sanitizer_start(environment: &mut Environment, file: &Path) {
         options.push("verify_asan_link_order=0");
         environment.set("ASAN_OPTIONS", options);
     }
+}
+
+/// Names the job that COMMAND begins, in place of another one's variables and of those that `run` has read.
+pub fn begin_job(environment: &mut Environment, token: &str, place: &Place) {
+    remove_twins(environment);
+    for name in ["PARTAGE_BROKER", "PARTAGE_DEVICES", "PARTAGE_MEM_BYTES"] {
+        environment.remove(name);
+    }
+    environment.set("PARTAGE_TOKEN", token);
+    environment.set("PARTAGE_SOCKET_DIR", &place.dir);
 }
 
 /// Removes the variables that `run` has read.

@@ -8,7 +8,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 
 /// The preloaded library.
 pub const LIBRARY: &str = "libpartage.so";
@@ -45,7 +45,7 @@ fn find_in(name: &str, places: &[PathBuf]) -> Outcome<PathBuf> {
         .collect::<Vec<_>>()
         .join(", ");
     let hint = "install Partage again, or set PARTAGE_LIB_DIR to the directory that has it";
-    Err(Failure::new(Kind::Failed, format!("{name} is missing (looked in {looked})")).hint(hint))
+    Err(Failure::failed(format!("{name} is missing (looked in {looked})")).hint(hint))
 }
 
 fn places(named: Option<PathBuf>, program: Option<&Path>) -> Vec<PathBuf> {

@@ -26,7 +26,7 @@ use partage_protocol::message::RESTORE_NAME;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::broker_process::BrokerProcess;
 use crate::launch::installed;
-use crate::launch::place::{Place, Rule, reason};
+use crate::launch::place::{Place, Rule};
 use crate::link::connection::{Connection, ConnectionError};
 use crate::link::silence;
 
@@ -143,10 +143,7 @@ pub fn remember_driver(place: &Place) -> Outcome<()> {
         .and_then(|()| std::fs::rename(&beside, &path));
     result.map_err(|error| {
         let _ = std::fs::remove_file(&beside);
-        Failure::new(
-            Kind::Failed,
-            format!("cannot write {}: {}", path.display(), reason(&error)),
-        )
+        Failure::cannot("write", path, error)
     })
 }
 
@@ -272,7 +269,11 @@ fn start_lock(dir: &Path) -> Outcome<Flock<File>> {
     silence::lock(open_own(&path, false)?, &path, LOCK_PATIENCE, "starting the broker")
 }
 
-fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {
+/// Opens a file that is this user's alone; makes it where it is missing.
+///
+/// # Errors
+/// The system's.
+pub fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -281,12 +282,7 @@ fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
         .open(path);
-    file.map_err(|error| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot open {}: {}", path.display(), reason(&error)),
-        )
-    })
+    file.map_err(|error| Failure::cannot("open", path, error))
 }
 
 /// Starts the host's broker where no service manager does, and waits until it listens. Its directory is there.
@@ -315,12 +311,7 @@ fn start_beside(dir: &Path) -> Outcome<BrokerProcess> {
 
 /// Starts a broker with its first words going into `dir`, and gives what is known of it.
 fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<BrokerProcess> {
-    let fail = |errno: Errno| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot start {}: {}", program.display(), errno.desc().to_lowercase()),
-        )
-    };
+    let fail = |errno: Errno| Failure::cannot("start", program, errno);
     let word = |w: &OsStr| CString::new(w.as_bytes()).map_err(|_| fail(Errno::EINVAL));
     let path = word(program.as_os_str())?;
     let mut arguments = vec![path.clone()];

@@ -12,14 +12,12 @@ use partage_protocol::admin::{Request, RunRequest};
 use serde_json::json;
 
 use crate::arguments::Run;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome, reason};
 use crate::launch::command::Command;
 use crate::launch::environment;
-use crate::launch::execute::become_command;
 use crate::launch::launch_broker;
 use crate::launch::library_copy;
-use crate::launch::place::{Place, Rule, reason};
-use crate::launch::variables;
+use crate::launch::place::{Place, Rule};
 use crate::show::report::Report;
 use crate::show::terminal;
 
@@ -35,7 +33,7 @@ const SHOWN_COMMAND: usize = 1024;
 pub fn check(arguments: &Run) -> Outcome<()> {
     if arguments.summary {
         let message = "--summary and --lazy do not go together: COMMAND may end without ever having been a job";
-        return Err(Failure::new(Kind::Invalid, message).hint("leave out one of them"));
+        return Err(Failure::invalid(message).hint("leave out one of them"));
     }
     Ok(())
 }
@@ -57,22 +55,12 @@ pub fn later(message: &str) -> String {
 pub fn stay(command: Command, arguments: &Run, place: &Place, report: &Report) -> Outcome<u8> {
     let text = "inside a `run --lazy`, whose options hold";
     if arguments.dry_run {
-        let data = Report {
-            is_launcher: false,
-            ..*report
-        };
-        data.data("dry-run", json!({ "message": text }), |style| style.text(text) + "\n");
-        return Ok(0);
+        return Ok(report.dry_run(text, json!({ "message": text })));
     }
     if !arguments.quiet && terminal::stderr_is_for_people() {
         report.say(text);
     }
-    let library = library_copy::provide(&place.dir)?;
-    let rejects_preload = command.unmanaged.is_some_and(|u| u.rejects_preload);
-    let mut environment = command.environment;
-    environment::remove_twins(&mut environment);
-    environment::preload(&mut environment, &library, rejects_preload);
-    Err(become_command(&command.file, &command.words, &environment))
+    command.become_without_job(place)
 }
 
 /// Becomes COMMAND, which may become a job later.
@@ -80,7 +68,7 @@ pub fn stay(command: Command, arguments: &Run, place: &Place, report: &Report) -
 /// # Errors
 /// The library or the broker is not installed, or COMMAND cannot be run.
 pub fn start(
-    command: Command,
+    mut command: Command,
     mut request: RunRequest,
     arguments: &Run,
     place: &Place,
@@ -96,21 +84,13 @@ pub fn start(
     let narrows = request.visible_devices.is_some();
     shorten(&mut request.command);
     let document = serde_json::to_string(&Request::Run(Box::new(request)))
-        .map_err(|error| Failure::new(Kind::Failed, format!("cannot write the request: {error}")))?;
-    let rejects_preload = command.unmanaged.is_some_and(|u| u.rejects_preload);
-    let mut environment = command.environment;
+        .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?;
+    let environment = &mut command.environment;
     if narrows {
         environment.remove("CUDA_VISIBLE_DEVICES");
     }
-    for name in variables::TWINS
-        .iter()
-        .chain(&["PARTAGE_BROKER", "PARTAGE_DEVICES", "PARTAGE_MEM_BYTES"])
-    {
-        environment.remove(name);
-    }
-    environment.set("PARTAGE_TOKEN", token);
+    environment::begin_job(environment, &token, place);
     environment.set(REQUEST, document);
-    environment.set("PARTAGE_SOCKET_DIR", &place.dir);
     if place.rule == Rule::Private {
         // Only a broker that is not there yet needs the hint, and it may do without.
         if let Err(failure) = launch_broker::remember_driver(place)
@@ -121,20 +101,20 @@ pub fn start(
         }
         environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
     }
-    environment::set_standard_error(&mut environment, arguments.quiet);
-    environment::preload(&mut environment, &library, rejects_preload);
-    environment::let_sanitizer_start(&mut environment, &command.file);
+    environment::set_standard_error(environment, arguments.quiet);
+    command.preload(&library);
+    environment::let_sanitizer_start(&mut command.environment, &command.file);
     if !arguments.quiet && terminal::stderr_is_for_people() {
         report.say("COMMAND becomes a job when it first uses a GPU");
     }
-    Err(become_command(&command.file, &command.words, &environment))
+    Err(command.become_it())
 }
 
 /// 64 hexadecimal digits that nobody guesses.
 fn random_token() -> Outcome<String> {
     let mut bytes = [0; 32];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Failure::new(Kind::Failed, format!("cannot read /dev/urandom: {}", reason(&error))))?;
+    read.map_err(|error| Failure::failed(format!("cannot read /dev/urandom: {}", reason(&error))))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::Uid;
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome, reason};
 use crate::launch::installed;
-use crate::launch::place::{self, reason};
+use crate::launch::place;
 
 /// Copies the installed library to where COMMAND will load it from, unless that copy exists, and gives its path.
 ///
@@ -41,7 +41,7 @@ pub fn provide(socket_dir: &Path) -> Outcome<PathBuf> {
         installed.display(),
         refused.join("; ")
     );
-    Err(Failure::new(Kind::Failed, message).hint("choose a directory for it: --socket-dir DIR"))
+    Err(Failure::failed(message).hint("choose a directory for it: --socket-dir DIR"))
 }
 
 /// The broker's file for the processes of a job, which start it where their private broker is gone: beside the copy of
@@ -85,12 +85,7 @@ fn keep_broker(installed: &Path, dir: &Path) -> Result<PathBuf, String> {
 /// The library is missing, or cannot be read.
 pub fn versioned() -> Outcome<(String, Vec<u8>)> {
     let installed = installed::find(installed::LIBRARY)?;
-    let content = fs::read(&installed).map_err(|e| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot read {}: {}", installed.display(), reason(&e)),
-        )
-    })?;
+    let content = fs::read(&installed).map_err(|e| Failure::cannot("read", installed, e))?;
     let name = format!("libpartage-{}-{:016x}.so", env!("PARTAGE_VERSION"), hash(&content));
     Ok((name, content))
 }

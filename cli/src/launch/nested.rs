@@ -8,23 +8,18 @@
 //! job keeps the job's variables for ever.
 
 use std::env;
-use std::path::PathBuf;
-use std::time::Instant;
 
-use partage_protocol::admin::{ErrorCode, JobDeviceView, JobView, Reply, Request};
+use partage_protocol::admin::{JobView, Reply, Request};
 use partage_protocol::size::{Amount, format_bytes, parse_amount};
 use serde_json::json;
 
 use crate::arguments::Run;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::command::Command;
-use crate::launch::environment;
-use crate::launch::execute::become_command;
 use crate::launch::launch_broker;
-use crate::launch::library_copy;
-use crate::launch::place::{Host, Place};
+use crate::launch::place::Place;
 use crate::link::ask;
-use crate::link::silence::PATIENCE;
+use crate::show::devices::places;
 use crate::show::report::Report;
 use crate::show::terminal;
 
@@ -36,33 +31,19 @@ pub fn enclosing_job(place: &Place) -> Outcome<Option<JobView>> {
     if env::var_os("PARTAGE_TOKEN").is_none_or(|token| token.len() != 64) {
         return Ok(None);
     }
-    let dir = env::var_os("PARTAGE_SOCKET_DIR")
-        .filter(|dir| !dir.is_empty())
-        .map(PathBuf::from);
-    let own_place = Place::choose(dir.as_deref(), Host::here());
-    let mut connection = launch_broker::reach(&own_place)?;
-    let deadline = Instant::now() + PATIENCE;
-    let fail = |error: crate::link::connection::ConnectionError| error.into_failure(&own_place.dir);
-    connection
-        .say(&Request::Get {
-            target: std::process::id().to_string(),
-        })
-        .map_err(fail)?;
-    match connection.hear(Some(deadline)).map_err(fail)? {
-        Reply::Job(job) if own_place.dir == place.dir => Ok(Some(job)),
-        Reply::Job(job) => {
-            let message = format!(
-                "this is inside {}, whose broker is at {}",
-                job.job,
-                own_place.dir.display()
-            );
-            Err(Failure::new(Kind::Invalid, message).hint("leave out --socket-dir, or start it outside the job"))
+    let own_place = Place::of_environment();
+    let target = std::process::id().to_string();
+    let connection = launch_broker::reach(&own_place)?;
+    match ask::converse(connection, &own_place, &Request::Get { target }) {
+        Ok(Reply::Job(job)) if own_place.dir == place.dir => Ok(Some(job)),
+        Ok(Reply::Job(job)) => {
+            let broker = own_place.dir.display();
+            let failure = Failure::invalid(format!("this is inside {}, whose broker is at {broker}", job.job));
+            Err(failure.hint("leave out --socket-dir, or start it outside the job"))
         }
-        Reply::Error(error) if error.code == ErrorCode::NoTarget => Ok(None),
-        Reply::Error(error) => Err(error.into()),
-        other => Err(fail(crate::link::connection::ConnectionError::Unreadable(format!(
-            "{other:?}"
-        )))),
+        Ok(other) => Err(ask::unexpected(&own_place, &other)),
+        Err(failure) if failure.kind == Kind::NoTarget => Ok(None),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -70,19 +51,14 @@ pub fn enclosing_job(place: &Place) -> Outcome<Option<JobView>> {
 ///
 /// # Errors
 /// An option that only a new job could have.
-pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, report: &Report) -> Outcome<u8> {
+pub fn run(arguments: &Run, job: &JobView, mut command: Command, place: &Place, report: &Report) -> Outcome<u8> {
     if let Some(gpu) = arguments.gpu.as_deref().filter(|gpu| !matches!(*gpu, "auto" | "all")) {
-        let devices = job
-            .devices
-            .iter()
-            .map(JobDeviceView::place)
-            .collect::<Vec<_>>()
-            .join(",");
+        let devices = places(&job.devices);
         let message = format!("-g {gpu} inside {}, which has GPU {devices}", job.job);
-        return Err(Failure::new(Kind::Invalid, message).hint("choose among them with CUDA_VISIBLE_DEVICES"));
+        return Err(Failure::invalid(message).hint("choose among them with CUDA_VISIBLE_DEVICES"));
     }
-    let asked = arguments.mem.as_deref().map(parse_amount).transpose();
-    let asked = asked.map_err(|e| Failure::new(Kind::Invalid, format!("--mem: {e}")))?;
+    let asked = arguments.amounts.mem.as_deref().map(parse_amount).transpose();
+    let asked = asked.map_err(|e| Failure::invalid(format!("--mem: {e}")))?;
     let usable = match asked {
         Some(Amount::Share(_)) => usable_bytes(place, job)?,
         _ => 0,
@@ -102,35 +78,17 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         return Err(Failure::new(Kind::Unmanageable, format!("--strict: {text}")).hint(hint));
     }
     if arguments.dry_run {
-        let data = Report {
-            is_launcher: false,
-            ..*report
-        };
-        data.data(
-            "dry-run",
-            json!({ "message": text, "job": job.job, "limit_bytes": outer }),
-            |style| style.text(&text) + "\n",
-        );
-        return Ok(0);
+        let body = json!({ "message": text, "job": job.job, "limit_bytes": outer });
+        return Ok(report.dry_run(&text, body));
     }
     // What is not enforced is said in any case.
     if is_unenforced || (!arguments.quiet && (asked.is_some() || terminal::stderr_is_for_people())) {
         report.say(&text);
     }
-    let Command {
-        words,
-        file,
-        unmanaged,
-        mut environment,
-        ..
-    } = command;
-    let library = library_copy::provide(&place.dir)?;
-    environment::remove_twins(&mut environment);
     if let Some(limit) = limit {
-        environment.set("PARTAGE_MEM_BYTES", limit.to_string());
+        command.environment.set("PARTAGE_MEM_BYTES", limit.to_string());
     }
-    environment::preload(&mut environment, &library, unmanaged.is_some_and(|u| u.rejects_preload));
-    Err(become_command(&file, &words, &environment))
+    command.become_without_job(place)
 }
 
 fn lowest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
@@ -143,12 +101,12 @@ fn lowest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 /// The terms of time that were asked, as options.
 fn terms_asked(arguments: &Run) -> Vec<String> {
     let terms = [
-        ("--process-mem", &arguments.process_mem),
-        ("--compute", &arguments.compute),
-        ("--compute-max", &arguments.compute_max),
-        ("--weight", &arguments.weight),
-        ("--priority", &arguments.priority),
-        ("--time-limit", &arguments.time_limit),
+        ("--process-mem", &arguments.amounts.process_mem),
+        ("--compute", &arguments.amounts.compute),
+        ("--compute-max", &arguments.amounts.compute_max),
+        ("--weight", &arguments.amounts.weight),
+        ("--priority", &arguments.amounts.priority),
+        ("--time-limit", &arguments.amounts.time_limit),
         ("--class", &arguments.class),
         ("--idle-release", &arguments.idle_release),
         ("--checkpoint-every", &arguments.checkpoint_every),
@@ -160,12 +118,7 @@ fn terms_asked(arguments: &Run) -> Vec<String> {
 
 /// `lower` is the limit that was asked, where it is lower than the job's.
 fn sentence(job: &JobView, outer: Option<u64>, asked: Option<Amount>, lower: Option<u64>) -> String {
-    let devices = job
-        .devices
-        .iter()
-        .map(JobDeviceView::place)
-        .collect::<Vec<_>>()
-        .join(",");
+    let devices = places(&job.devices);
     let model = job.devices.first().map_or("", |d| terminal::model(&d.model));
     let outer = outer.map_or("no limit".to_owned(), |limit| {
         format!("limit {} for all its processes", format_bytes(limit))
@@ -190,23 +143,27 @@ fn usable_bytes(place: &Place, job: &JobView) -> Outcome<u64> {
             "the broker does not show the devices of {}, so a percentage has no base",
             job.job
         );
-        Failure::new(Kind::Failed, message).hint("give a size: -m 4GiB")
+        Failure::failed(message).hint("give a size: -m 4GiB")
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Amounts;
 
     #[test]
     fn every_term_of_time_is_said_not_to_hold() {
         let value = Some("x".to_owned());
         let arguments = Run {
-            compute: value.clone(),
-            compute_max: value.clone(),
-            weight: value.clone(),
-            priority: value.clone(),
-            time_limit: value.clone(),
+            amounts: Amounts {
+                compute: value.clone(),
+                compute_max: value.clone(),
+                weight: value.clone(),
+                priority: value.clone(),
+                time_limit: value.clone(),
+                ..Amounts::default()
+            },
             class: value,
             ..Run::default()
         };

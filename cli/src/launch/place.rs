@@ -77,6 +77,13 @@ impl Place {
         Self { dir, rule }
     }
 
+    /// The directory that the environment names, else the usual one. An empty variable is an unset one: scripts clear a
+    /// variable that way.
+    pub fn of_environment() -> Self {
+        let dir = env::var_os("PARTAGE_SOCKET_DIR").filter(|dir| !dir.is_empty());
+        Self::choose(dir.as_deref().map(Path::new), Host::here())
+    }
+
     /// The socket that serves everyone.
     pub fn client_socket(&self) -> PathBuf {
         self.dir.join("client/client.sock")
@@ -151,25 +158,17 @@ pub fn make_own_dir(dir: &Path) -> Outcome<()> {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => {
-            let message = format!("cannot make the socket directory {}: {}", dir.display(), reason(&error));
-            return Err(Failure::new(Kind::Failed, message).hint("choose another: --socket-dir DIR"));
+            let failure = Failure::cannot("make the socket directory", dir, error);
+            return Err(failure.hint("choose another: --socket-dir DIR"));
         }
     }
     // symlink_metadata: a link that somebody put into /tmp must not lead us elsewhere.
-    let data = dir.symlink_metadata().map_err(|error| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot read the socket directory {}: {}", dir.display(), reason(&error)),
-        )
-    })?;
+    let data = dir
+        .symlink_metadata()
+        .map_err(|error| Failure::cannot("read the socket directory", dir, error))?;
     judge_dir(dir, &data, &[Uid::effective().as_raw()])?;
     nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).map_err(|errno| {
-        let message = format!(
-            "cannot write to the socket directory {}: {}",
-            dir.display(),
-            errno.desc().to_lowercase()
-        );
-        Failure::new(Kind::Failed, message).hint("choose another: --socket-dir DIR")
+        Failure::cannot("write to the socket directory", dir, errno).hint("choose another: --socket-dir DIR")
     })
 }
 
@@ -195,14 +194,6 @@ fn judge_dir(dir: &Path, data: &Metadata, owners: &[u32]) -> Outcome<()> {
         return refuse(format!("others may write to it (mode {:o})", data.mode() & 0o7777));
     }
     Ok(())
-}
-
-/// The system's words for an error, in our lower case and without its number.
-pub fn reason(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
-        None => error.to_string(),
-    }
 }
 
 #[cfg(test)]

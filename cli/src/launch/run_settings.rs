@@ -16,23 +16,23 @@ use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::SECOND_NS;
 
 use crate::arguments::{OnFull, Run};
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 
 /// Checks the options; the command and the visible devices are added by the caller.
 ///
 /// # Errors
 /// `Invalid`, naming where the value came from.
 pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<RunRequest> {
-    let bad = |id: &str, why: String| Failure::new(Kind::Invalid, format!("{}: {why}", origin(sources, id)));
+    let bad = |id: &str, why: String| Failure::invalid(format!("{}: {why}", origin(sources, id)));
     let size = |id: &str, text: &Option<String>, parse: fn(&str) -> Result<Amount, SizeError>| {
         text.as_deref()
             .map(|t| parse(t).map_err(|e: SizeError| bad(id, e.to_string())))
             .transpose()
     };
     refuse_none(arguments, &bad)?;
-    let limit = size("mem", &arguments.mem, parse_amount)?;
-    let request = size("mem_request", &arguments.mem_request, parse_request)?;
-    size("process_mem", &arguments.process_mem, parse_amount)?;
+    let limit = size("mem", &arguments.amounts.mem, parse_amount)?;
+    let request = size("mem_request", &arguments.amounts.mem_request, parse_request)?;
+    size("process_mem", &arguments.amounts.process_mem, parse_amount)?;
     let is_more = match (request, limit) {
         (Some(Amount::Bytes(request)), Some(Amount::Bytes(limit))) => request > limit,
         (Some(Amount::Share(request)), Some(Amount::Share(limit))) => request > limit,
@@ -58,15 +58,15 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
     let terms = read_terms(arguments, &bad)?;
     let labels = read_labels(arguments).map_err(|why| bad("label", why))?;
     Ok(RunRequest {
-        mem: arguments.mem.clone(),
-        mem_request: arguments.mem_request.clone(),
+        mem: arguments.amounts.mem.clone(),
+        mem_request: arguments.amounts.mem_request.clone(),
         mem_from: from_variable(sources, "mem"),
         mem_request_from: from_variable(sources, "mem_request"),
-        process_mem: arguments.process_mem.clone(),
-        compute: arguments.compute.clone(),
-        compute_max: arguments.compute_max.clone(),
-        weight: arguments.weight.clone(),
-        priority: arguments.priority.clone(),
+        process_mem: arguments.amounts.process_mem.clone(),
+        compute: arguments.amounts.compute.clone(),
+        compute_max: arguments.amounts.compute_max.clone(),
+        weight: arguments.amounts.weight.clone(),
+        priority: arguments.amounts.priority.clone(),
         time_limit_ns: terms,
         from_variables: TERMS.iter().filter_map(|id| from_variable(sources, id)).collect(),
         aliases: aliases_here(),
@@ -111,9 +111,9 @@ const TERMS: [&str; 6] = [
 /// `none` is what `--mem-request` and `set` take; `run` asks for nothing by leaving the option out.
 fn refuse_none(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<()> {
     for (id, text, nothing) in [
-        ("mem", &arguments.mem, "limit"),
-        ("process_mem", &arguments.process_mem, "limit of each process"),
-        ("compute", &arguments.compute, "promise"),
+        ("mem", &arguments.amounts.mem, "limit"),
+        ("process_mem", &arguments.amounts.process_mem, "limit of each process"),
+        ("compute", &arguments.amounts.compute, "promise"),
     ] {
         if text.as_deref() == Some(NONE) {
             return Err(bad(id, format!("{NONE:?} is no amount: leave it out for no {nothing}")));
@@ -183,8 +183,8 @@ fn read_terms(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
         let parsed = text.as_deref().map(parse).transpose();
         parsed.map_err(|why| bad(id, why.to_string()))
     }
-    let promise = read(("compute", &arguments.compute), parse_promise, bad)?;
-    let cap = read(("compute_max", &arguments.compute_max), parse_cap, bad)?.flatten();
+    let promise = read(("compute", &arguments.amounts.compute), parse_promise, bad)?;
+    let cap = read(("compute_max", &arguments.amounts.compute_max), parse_cap, bad)?.flatten();
     if let (Some(promise), Some(cap)) = (promise, cap)
         && promise > cap
     {
@@ -195,9 +195,9 @@ fn read_terms(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
         );
         return Err(bad("compute", why));
     }
-    read(("weight", &arguments.weight), parse_weight, bad)?;
-    read(("priority", &arguments.priority), parse_class, bad)?;
-    read(("time_limit", &arguments.time_limit), parse_time_limit, bad)
+    read(("weight", &arguments.amounts.weight), parse_weight, bad)?;
+    read(("priority", &arguments.amounts.priority), parse_class, bad)?;
+    read(("time_limit", &arguments.amounts.time_limit), parse_time_limit, bad)
 }
 
 /// Other tools' variables of this process about memory and time, by name. The broker reads them: it knows which ones

@@ -5,12 +5,10 @@ use partage_protocol::admin::Admitted;
 
 use crate::failure::Outcome;
 use crate::launch::command::Command;
-use crate::launch::environment::{let_sanitizer_start, preload, set_standard_error};
-use crate::launch::execute::become_command;
+use crate::launch::environment::{begin_job, let_sanitizer_start, set_standard_error};
 use crate::launch::lazy::REQUEST;
 use crate::launch::place::Place;
 use crate::launch::summary::summarise;
-use crate::launch::variables::TWINS;
 use crate::launch::{library_copy, supervise};
 use crate::show::report::Report;
 
@@ -27,26 +25,12 @@ pub struct Launch {
 ///
 /// # Errors
 /// The library or the broker is not installed, or COMMAND cannot be run.
-pub fn start(command: Command, admitted: &Admitted, place: &Place, launch: Launch, report: &Report) -> Outcome<u8> {
-    let Command {
-        words,
-        file,
-        unmanaged,
-        mut environment,
-        ..
-    } = command;
+pub fn start(mut command: Command, admitted: &Admitted, place: &Place, launch: Launch, report: &Report) -> Outcome<u8> {
     let library = library_copy::provide(&place.dir)?;
-    for name in TWINS.iter().chain(&[
-        "CUDA_VISIBLE_DEVICES",
-        "PARTAGE_BROKER",
-        "PARTAGE_DEVICES",
-        "PARTAGE_MEM_BYTES",
-        REQUEST,
-    ]) {
-        environment.remove(name);
-    }
-    environment.set("PARTAGE_TOKEN", &admitted.token);
-    environment.set("PARTAGE_SOCKET_DIR", &place.dir);
+    let environment = &mut command.environment;
+    begin_job(environment, &admitted.token, place);
+    environment.remove("CUDA_VISIBLE_DEVICES");
+    environment.remove(REQUEST);
     // A process that starts while no broker answers must not see other jobs' devices.
     let devices: Vec<&str> = admitted.devices.iter().map(|device| device.uuid.as_str()).collect();
     environment.set("PARTAGE_DEVICES", devices.join(","));
@@ -58,14 +42,13 @@ pub fn start(command: Command, admitted: &Admitted, place: &Place, launch: Launc
     if admitted.is_private {
         environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
     }
-    set_standard_error(&mut environment, launch.is_quiet);
-    // A 32-bit program's loader would complain about our library in the program's own output.
-    preload(&mut environment, &library, unmanaged.is_some_and(|u| u.rejects_preload));
-    let_sanitizer_start(&mut environment, &file);
+    set_standard_error(environment, launch.is_quiet);
+    command.preload(&library);
+    let_sanitizer_start(&mut command.environment, &command.file);
     if launch.has_summary {
-        let code = supervise::run(&file, &words, &environment)?;
+        let code = supervise::run(&command.file, &command.words, &command.environment)?;
         summarise(admitted, u32::from(code), place, report);
         return Ok(code);
     }
-    Err(become_command(&file, &words, &environment))
+    Err(command.become_it())
 }

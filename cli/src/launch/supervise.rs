@@ -13,7 +13,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::execute::{Environment, become_command};
 use crate::show::report::write_err;
 
@@ -33,12 +33,7 @@ const FORWARDED: &[Signal] = &[
 /// # Errors
 /// The system has no process for it.
 pub fn run(file: &Path, words: &[OsString], environment: &Environment) -> Outcome<u8> {
-    let fail = |errno: Errno| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot start COMMAND: {}", errno.desc().to_lowercase()),
-        )
-    };
+    let fail = |errno: Errno| Failure::failed(format!("cannot start COMMAND: {}", errno.desc().to_lowercase()));
     let waited = waited();
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), Some(&mut before)).map_err(fail)?;

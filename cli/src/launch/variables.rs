@@ -5,32 +5,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 
-/// Variables that `run` reads instead of options. They have done their work: COMMAND does not get them, or a `run`
-/// inside would read them again.
-pub const TWINS: &[&str] = &[
-    "PARTAGE_MEM",
-    "PARTAGE_MEM_REQUEST",
-    "PARTAGE_PROCESS_MEM",
-    "PARTAGE_COMPUTE",
-    "PARTAGE_COMPUTE_MAX",
-    "PARTAGE_WEIGHT",
-    "PARTAGE_PRIORITY",
-    "PARTAGE_TIME_LIMIT",
-    "PARTAGE_CLASS",
-    "PARTAGE_GPU",
-    "PARTAGE_ON_FULL",
-    "PARTAGE_WAIT_TIMEOUT",
-    "PARTAGE_NAME",
-    "PARTAGE_LABEL",
-    "PARTAGE_STRICT",
-    "PARTAGE_PREEMPTIBLE",
-    "PARTAGE_IDLE_RELEASE",
-    "PARTAGE_CHECKPOINT_EVERY",
-    "PARTAGE_CHECKPOINT_OUT",
-    "PARTAGE_QUIET",
-    "PARTAGE_SUMMARY",
-    "PARTAGE_LAZY",
-];
+use crate::arguments::TWINS;
 
 /// Read by the library, the broker and the launcher, beside [`TWINS`].
 const OTHERS: &[&str] = &[

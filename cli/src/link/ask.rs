@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One question to the broker that listens, and its answer.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use partage_protocol::admin::{JobView, Reply, Request, StatusView, UnmanagedView};
+use partage_protocol::admin::{ConfigView, JobView, Reply, Request, StatusView, UnmanagedView};
 
 use crate::failure::{Failure, Outcome};
 use crate::launch::launch_broker;
@@ -14,9 +14,9 @@ use crate::link::silence::PATIENCE;
 /// One request and its answer from the broker that listens.
 ///
 /// # Errors
-/// No broker, no answer within `patience`, or the broker's refusal.
-pub fn ask(place: &Place, request: &Request, patience: Duration) -> Outcome<Reply> {
-    converse(launch_broker::meet(place)?, place, request, patience)
+/// No broker, no answer in time, or the broker's refusal.
+pub fn ask(place: &Place, request: &Request) -> Outcome<Reply> {
+    converse(launch_broker::meet(place)?, place, request)
 }
 
 /// [`ask`] about jobs that may have ended: a private broker that has left is started again where it left a record of
@@ -24,20 +24,24 @@ pub fn ask(place: &Place, request: &Request, patience: Duration) -> Outcome<Repl
 ///
 /// # Errors
 /// As [`ask`].
-pub fn ask_remembering(place: &Place, request: &Request, patience: Duration) -> Outcome<Reply> {
+pub fn ask_remembering(place: &Place, request: &Request) -> Outcome<Reply> {
     let remembers = place.rule == Rule::Private && place.dir.join("state/ended.jsonl").exists();
-    let connection = if remembers {
-        launch_broker::reach(place)?
+    let connect = if remembers {
+        launch_broker::reach
     } else {
-        launch_broker::meet(place)?
+        launch_broker::meet
     };
-    converse(connection, place, request, patience)
+    converse(connect(place)?, place, request)
 }
 
-fn converse(mut connection: Connection, place: &Place, request: &Request, patience: Duration) -> Outcome<Reply> {
+/// [`ask`] over this connection.
+///
+/// # Errors
+/// No answer in time, or the broker's refusal.
+pub fn converse(mut connection: Connection, place: &Place, request: &Request) -> Outcome<Reply> {
     let fail = |error: ConnectionError| error.into_failure(&place.dir);
     connection.say(request).map_err(fail)?;
-    match connection.hear(Some(Instant::now() + patience)).map_err(fail)? {
+    match connection.hear(Some(Instant::now() + PATIENCE)).map_err(fail)? {
         Reply::Error(error) => Err(error.into()),
         reply => Ok(reply),
     }
@@ -48,8 +52,30 @@ fn converse(mut connection: Connection, place: &Place, request: &Request, patien
 /// # Errors
 /// No broker, or none that answers.
 pub fn status(place: &Place) -> Outcome<StatusView> {
-    match ask(place, &Request::Status, PATIENCE)? {
+    match ask(place, &Request::Status)? {
         Reply::Status(status) => Ok(status),
+        other => Err(unexpected(place, &other)),
+    }
+}
+
+/// The configuration and rules that hold, for `target` where one is named.
+///
+/// # Errors
+/// As [`ask`].
+pub fn config(place: &Place, target: Option<String>) -> Outcome<ConfigView> {
+    match ask(place, &Request::ShowConfig { target })? {
+        Reply::Config(view) => Ok(view),
+        other => Err(unexpected(place, &other)),
+    }
+}
+
+/// Makes the broker read its configuration again; answers what it says of that.
+///
+/// # Errors
+/// As [`ask`].
+pub fn reload(place: &Place) -> Outcome<String> {
+    match ask(place, &Request::ReloadConfig)? {
+        Reply::Done { message } => Ok(message),
         other => Err(unexpected(place, &other)),
     }
 }
@@ -59,7 +85,7 @@ pub fn status(place: &Place) -> Outcome<StatusView> {
 /// # Errors
 /// As [`ask`].
 pub fn job(place: &Place, request: &Request) -> Outcome<JobView> {
-    match ask(place, request, PATIENCE)? {
+    match ask(place, request)? {
         Reply::Job(job) => Ok(job),
         other => Err(unexpected(place, &other)),
     }
@@ -77,12 +103,8 @@ pub fn jobs(place: &Place, all: bool) -> Outcome<(Vec<JobView>, Vec<UnmanagedVie
             all,
             after: after.clone(),
         };
-        let reply = if all {
-            ask_remembering(place, &request, PATIENCE)
-        } else {
-            ask(place, &request, PATIENCE)
-        };
-        match reply? {
+        let ask = if all { ask_remembering } else { ask };
+        match ask(place, &request)? {
             Reply::Ps {
                 jobs: page,
                 unmanaged: others,

@@ -55,10 +55,9 @@ impl ConnectionError {
                 format!("the broker at {dir} runs as uid {uid}, which is neither you nor root"),
             )
             .hint("choose another: --socket-dir DIR"),
-            Self::Refused(Errno::ENAMETOOLONG) => Failure::new(
-                Kind::Invalid,
-                format!("the path of the socket in {dir} is too long: it may have at most 107 bytes"),
-            )
+            Self::Refused(Errno::ENAMETOOLONG) => Failure::invalid(format!(
+                "the path of the socket in {dir} is too long: it may have at most 107 bytes"
+            ))
             .hint("choose a shorter --socket-dir"),
             Self::Refused(errno) => {
                 let kind = if errno == Errno::EACCES {

@@ -139,13 +139,7 @@ pub fn lock(file: File, path: &Path, patience: Duration, doing: &str) -> Outcome
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
             Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => file,
-            Err((_, errno)) => {
-                let what = errno.desc().to_lowercase();
-                return Err(Failure::new(
-                    Kind::Failed,
-                    format!("cannot lock {}: {what}", path.display()),
-                ));
-            }
+            Err((_, errno)) => return Err(Failure::cannot("lock", path, errno)),
         };
         if Instant::now() >= deadline {
             let pid = holder(path).map_or(String::new(), |pid| format!(" (pid {pid})"));
@@ -154,7 +148,7 @@ pub fn lock(file: File, path: &Path, patience: Duration, doing: &str) -> Outcome
                 patience.as_secs()
             );
             let hint = format!("see what it does, or end it: fuser -v {}", path.display());
-            return Err(Failure::new(Kind::Failed, message).hint(hint));
+            return Err(Failure::failed(message).hint(hint));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

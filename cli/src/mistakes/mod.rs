@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::help;
 
 /// What is wrong with the words, and what to type; none for errors of another kind.
@@ -82,7 +82,7 @@ fn no_command(title: &str, command: &Command, path: &[&str], word: &str) -> Fail
             (None, false) => format!("`{title} --help` lists the commands"),
         },
     };
-    Failure::new(Kind::Invalid, format!("{title} has no command {word:?}")).hint(hint)
+    Failure::invalid(format!("{title} has no command {word:?}")).hint(hint)
 }
 
 fn no_option(title: &str, command: &Command, path: &[&str], word: &str) -> Failure {
@@ -106,7 +106,7 @@ fn no_option(title: &str, command: &Command, path: &[&str], word: &str) -> Failu
             }
         }
     };
-    Failure::new(Kind::Invalid, what).hint(hint)
+    Failure::invalid(what).hint(hint)
 }
 
 /// The one name that differs by a letter, or by two in a long word.

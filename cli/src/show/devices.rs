@@ -21,9 +21,14 @@ pub fn limit(device: &JobDeviceView) -> String {
     device.limit_bytes.map_or("none".to_owned(), format_bytes)
 }
 
+/// `0,1`: the numbers of these devices.
+pub fn places(devices: &[JobDeviceView]) -> String {
+    devices.iter().map(JobDeviceView::place).collect::<Vec<_>>().join(",")
+}
+
 /// `GPU 3 (H200), limit 35.2 GiB` or `GPUs 0,1 (H200), limit 8 GiB each`.
 pub fn devices_text(devices: &[JobDeviceView]) -> String {
-    let indices = devices.iter().map(JobDeviceView::place).collect::<Vec<_>>().join(",");
+    let indices = places(devices);
     let mut models: Vec<&str> = devices.iter().map(|d| terminal::model(&d.model)).collect();
     models.dedup();
     let is_one = devices.len() == 1;

@@ -9,7 +9,7 @@ use partage_protocol::admin::{ContainerView, JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::summary;
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::show::devices::gpu;
 use crate::show::report::command_line;
 use crate::show::tables;
@@ -282,7 +282,7 @@ impl Filter {
     fn read(text: &str) -> Outcome<Self> {
         let bad = |why: String| {
             let hint = "use label=KEY, label=KEY=VALUE, user=NAME or state=STATE";
-            Err(Failure::new(Kind::Invalid, format!("--filter: {why}")).hint(hint))
+            Err(Failure::invalid(format!("--filter: {why}")).hint(hint))
         };
         match text.split_once('=') {
             None | Some((_, "")) => bad(format!("{text:?} needs a value")),
@@ -324,6 +324,7 @@ pub fn filtered(jobs: Vec<JobView>, filters: &[String]) -> Outcome<Vec<JobView>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Kind;
 
     #[test]
     fn a_column_has_one_unit_in_which_its_least_amount_shows() {

@@ -5,7 +5,7 @@
 //! `sim` leave standard output to COMMAND: their documents go to standard error, one a line.
 
 use std::io::{ErrorKind, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use partage_protocol::admin::SCHEMA;
 use partage_protocol::utc::civil;
@@ -42,6 +42,24 @@ impl Report {
         } else {
             write_out(&text(&self.style));
         }
+    }
+
+    /// That a command is done, in a sentence, and its code.
+    pub fn done(&self, message: &str) -> u8 {
+        self.data("done", json!({ "message": message }), |style| {
+            style.text(message) + "\n"
+        });
+        0
+    }
+
+    /// What a dry run finds, and its code: data on standard output, in the form of any other command's.
+    pub fn dry_run(&self, message: &str, body: Value) -> u8 {
+        let data = Self {
+            is_launcher: false,
+            ..*self
+        };
+        data.data("dry-run", body, |style| style.text(message) + "\n");
+        0
     }
 
     /// A document, in any case.
@@ -110,6 +128,21 @@ pub fn write_out(text: &str) {
 /// Writes a message in one call, so that lines of several processes do not mix.
 pub fn write_err(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The time now, in nanoseconds of Unix time.
+pub fn now_ns() -> u64 {
+    nanoseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// A duration in nanoseconds; the longest there is for one that has more.
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The moment so many nanoseconds after the beginning of Unix time.
+pub fn moment(unix_ns: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(unix_ns)
 }
 
 /// `2026-11-20T22:26:00.123Z`.

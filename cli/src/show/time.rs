@@ -96,8 +96,7 @@ pub fn terms_lines(style: &Style, terms: &TermsView) -> Vec<(&'static str, Strin
     ];
     if let Some(limit_ns) = terms.time_limit_ns {
         let ends = terms.ends_ns.map_or(String::new(), |unix_ns| {
-            let at = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(unix_ns);
-            format!(", until {}", report::timestamp(at))
+            format!(", until {}", report::timestamp(report::moment(unix_ns)))
         });
         lines.push(("time limit", format_duration(limit_ns) + &ends));
     }

@@ -11,15 +11,13 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use partage_protocol::admin::{Reply, Request};
 use serde_json::{Value, json};
 
 use crate::arguments::CdiGenerate;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Kind, Outcome, reason};
 use crate::launch::library_copy;
-use crate::launch::place::{Place, SYSTEM_DIR, reason};
-use crate::link::ask::{ask, unexpected};
-use crate::link::silence::PATIENCE;
+use crate::launch::place::{Place, SYSTEM_DIR};
+use crate::link::ask;
 use crate::show::report::Report;
 
 /// Vendor and class of the devices.
@@ -50,16 +48,13 @@ struct Parts<'a> {
 
 /// `partage cdi generate`.
 pub fn generate(arguments: &CdiGenerate, place: &Place, report: &Report) -> Outcome<u8> {
-    let mut classes = match ask(place, &Request::ShowConfig { target: None }, PATIENCE)? {
-        Reply::Config(view) => view.classes,
-        other => return Err(unexpected(place, &other)),
-    };
+    let mut classes = ask::config(place, None)?.classes;
     if !classes.iter().any(|class| class == DEFAULT) {
         classes.insert(0, DEFAULT.to_owned());
     }
     let (name, content) = library_copy::versioned()?;
     let program = std::env::current_exe()
-        .map_err(|error| Failure::new(Kind::Failed, format!("cannot find this program: {}", reason(&error))))?;
+        .map_err(|error| Failure::failed(format!("cannot find this program: {}", reason(&error))))?;
     let files = std::path::absolute(&arguments.files).unwrap_or_else(|_| arguments.files.clone());
     let (library, preload) = (files.join(name), files.join("ld.so.preload"));
     let parts = Parts {
@@ -83,10 +78,7 @@ pub fn generate(arguments: &CdiGenerate, place: &Place, report: &Report) -> Outc
     write(&output, (text + "\n").as_bytes(), 0o644)?;
     let names: Vec<String> = classes.iter().map(|class| format!("{KIND}={class}")).collect();
     let message = format!("{} has {}", output.display(), names.join(", "));
-    report.data("done", json!({ "message": message }), |style| {
-        style.text(&message) + "\n"
-    });
-    Ok(0)
+    Ok(report.done(&message))
 }
 
 /// The description.
@@ -98,7 +90,7 @@ fn describe(classes: &[String], parts: &Parts<'_>) -> Outcome<Value> {
         if !class.ends_with(|c: char| c.is_ascii_alphanumeric()) {
             let message =
                 format!("class {class:?} cannot be a device: its name ends with neither a letter nor a digit");
-            return Err(Failure::new(Kind::Invalid, message).hint("rename it in the configuration"));
+            return Err(Failure::invalid(message).hint("rename it in the configuration"));
         }
     }
     let version = match classes
@@ -147,10 +139,7 @@ fn device(class: &str, parts: &Parts<'_>) -> Value {
 /// Writes a file in one piece, in folders that everybody may read; one with this content stays as it is.
 fn write(path: &Path, content: &[u8], mode: u32) -> Outcome<()> {
     let failed = |error: std::io::Error| {
-        let failure = Failure::new(
-            Kind::Failed,
-            format!("cannot write {}: {}", path.display(), reason(&error)),
-        );
+        let failure = Failure::cannot("write", path, error);
         failure.hint("as root; or choose other places: --output FILE --files DIR")
     };
     if fs::read(path).is_ok_and(|now| now == content) {

@@ -15,8 +15,8 @@ use partage_protocol::size::parse_duration;
 use super::bundle::{Config, State, complete};
 use super::register::{ask, settings};
 use crate::arguments::CreateRuntime;
-use crate::failure::{Failure, Kind, Outcome};
-use crate::launch::place::{Place, reason};
+use crate::failure::{Failure, Kind, Outcome, reason};
+use crate::launch::place::Place;
 use crate::show::report::Report;
 
 /// Longest state and `config.json` that are read, in bytes; those of a container with a thousand mounts have a tenth.
@@ -48,8 +48,7 @@ pub fn create_runtime(arguments: &CreateRuntime, sources: &clap::ArgMatches, pla
 }
 
 fn register(arguments: &CreateRuntime, sources: &clap::ArgMatches, place: &Place) -> Outcome<()> {
-    let timeout =
-        parse_duration(&arguments.timeout).map_err(|why| Failure::new(Kind::Invalid, format!("--timeout: {why}")))?;
+    let timeout = parse_duration(&arguments.timeout).map_err(|why| Failure::invalid(format!("--timeout: {why}")))?;
     let timeout = Duration::from_nanos(timeout);
     let deadline = Instant::now() + timeout;
     guard(timeout, arguments.open);
@@ -57,7 +56,7 @@ fn register(arguments: &CreateRuntime, sources: &clap::ArgMatches, place: &Place
         run: settings(&arguments.numbers, sources)?,
         ..RegisterRequest::default()
     };
-    let invalid = |message: String| Failure::new(Kind::Invalid, message);
+    let invalid = |message: String| Failure::invalid(message);
     let state = read("the container's state", std::io::stdin()).map_err(invalid)?;
     let state: State = parse("the container's state", &state).map_err(invalid)?;
     let path = Path::new(&state.bundle).join("config.json");

@@ -53,8 +53,7 @@ pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place,
         }
         Answer::Inside(job) => format!("process {} stays in {}", arguments.pid, job.job),
     };
-    report.data("done", json!({ "message": text }), |style| style.text(&text) + "\n");
-    Ok(0)
+    Ok(report.done(&text))
 }
 
 /// The numbers as a request; other tools' variables of this process say nothing of the other one.
@@ -71,15 +70,8 @@ pub fn settings(numbers: &Numbers, sources: &clap::ArgMatches) -> Outcome<RunReq
 /// The same as options of `run`; `all` GPUs is a word of a registration's.
 fn as_run(numbers: &Numbers) -> Run {
     Run {
+        amounts: numbers.amounts.clone(),
         class: numbers.class.clone(),
-        mem: numbers.mem.clone(),
-        mem_request: numbers.mem_request.clone(),
-        process_mem: numbers.process_mem.clone(),
-        compute: numbers.compute.clone(),
-        compute_max: numbers.compute_max.clone(),
-        weight: numbers.weight.clone(),
-        priority: numbers.priority.clone(),
-        time_limit: numbers.time_limit.clone(),
         gpu: numbers.gpu.clone().filter(|gpu| gpu != "all"),
         label: numbers.label.clone(),
         strict: numbers.strict,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 
 const SIGNALS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
@@ -46,6 +46,6 @@ pub fn code() -> Option<u8> {
 pub fn goes_on() -> Outcome<()> {
     match code() {
         None => Ok(()),
-        Some(_) => Err(Failure::new(Kind::Failed, "the demo was ended")),
+        Some(_) => Err(Failure::failed("the demo was ended")),
     }
 }

@@ -21,10 +21,10 @@ use std::process;
 use nix::unistd::mkdtemp;
 
 use crate::commands::broker;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::execute::{Environment, become_command};
 use crate::launch::installed;
-use crate::launch::place::{Place, Rule, reason};
+use crate::launch::place::{Place, Rule};
 use crate::launch::supervise;
 use crate::show::report::Report;
 
@@ -93,25 +93,16 @@ fn simulate(report: &Report) -> Outcome<u8> {
 
 /// Runs `partage demo` with a broker of its own.
 fn with_own_broker(report: &Report) -> Outcome<u8> {
-    let folder = mkdtemp("/tmp/partage-demo.XXXXXX").map_err(|errno| {
-        let message = format!("cannot make a folder in /tmp: {}", errno.desc().to_lowercase());
-        Failure::new(Kind::Failed, message)
-    })?;
+    let folder = mkdtemp("/tmp/partage-demo.XXXXXX");
+    let folder = folder.map_err(|errno| Failure::cannot("make a folder in", "/tmp", errno))?;
     let place = Place {
         dir: folder.join("broker"),
         rule: Rule::Private,
     };
     let code = run_at(&place.dir, report);
     // The answer matters more than what could not be tidied up.
-    let tidied = broker::stop(&place).and_then(|_| {
-        let fail = |error| {
-            Failure::new(
-                Kind::Failed,
-                format!("cannot remove {}: {}", folder.display(), reason(&error)),
-            )
-        };
-        fs::remove_dir_all(&folder).map_err(fail)
-    });
+    let tidied = broker::stop(&place)
+        .and_then(|_| fs::remove_dir_all(&folder).map_err(|error| Failure::cannot("remove", &folder, error)));
     if let Err(failure) = tidied {
         report.say(&failure.sentence());
     }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::reason;
+use crate::failure::{Failure, Outcome};
 use crate::launch::installed;
-use crate::launch::place::reason;
 
 use super::ending;
 
@@ -28,7 +28,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub fn partage() -> Outcome<PathBuf> {
     std::env::current_exe().map_err(|error| {
         let message = format!("this program's file is not known: {}", reason(&error));
-        Failure::new(Kind::Failed, message)
+        Failure::failed(message)
     })
 }
 
@@ -66,7 +66,7 @@ impl Program {
     /// It does not start, or has no GPU.
     pub fn start(name: &str, command: &mut Command) -> Outcome<(Self, String)> {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let child = spawned.map_err(|error| Failure::new(Kind::Failed, format!("cannot start {name}: {error}")))?;
+        let child = spawned.map_err(|error| Failure::failed(format!("cannot start {name}: {error}")))?;
         let mut program = Self {
             name: name.to_owned(),
             child,
@@ -77,7 +77,7 @@ impl Program {
             Some(model) => Ok((program, model.to_owned())),
             None => {
                 let why = line.strip_prefix("failed ").unwrap_or(&line);
-                Err(Failure::new(Kind::Failed, why))
+                Err(Failure::failed(why))
             }
         }
     }
@@ -106,7 +106,7 @@ impl Program {
             let left = deadline.saturating_duration_since(Instant::now());
             let silent = || {
                 let message = format!("{} did not answer within {} s", self.name, PATIENCE.as_secs());
-                Failure::new(Kind::Failed, message)
+                Failure::failed(message)
             };
             let Some(output) = self.child.stdout.as_mut() else {
                 return Err(self.gone());
@@ -127,7 +127,7 @@ impl Program {
     }
 
     fn gone(&self) -> Failure {
-        Failure::new(Kind::Failed, format!("{} ended too early", self.name))
+        Failure::failed(format!("{} ended too early", self.name))
     }
 }
 

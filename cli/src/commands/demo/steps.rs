@@ -8,11 +8,11 @@ use partage_protocol::admin::{JobDeviceView, JobView, Request};
 use partage_protocol::size::format_bytes;
 use serde_json::json;
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::installed;
 use crate::launch::place::Place;
 use crate::link::ask;
-use crate::show::report::{Report, write_out};
+use crate::show::report::{Report, nanoseconds, write_out};
 
 use super::ending;
 use super::program::{Machine, Program, partage};
@@ -71,7 +71,7 @@ pub fn show(machine: &Machine, is_simulated: bool, place: &Place, report: &Repor
             "is_simulated": is_simulated,
             "can_suspend": machine.can_suspend,
             "checks": demo.checks,
-            "duration_ns": u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            "duration_ns": nanoseconds(took),
         });
         report.document("demo", body);
     }
@@ -186,10 +186,7 @@ impl Demo<'_> {
     fn check(&mut self, is_right: bool, wrong: impl FnOnce() -> String) -> Outcome<()> {
         match is_right {
             true => Ok(()),
-            false => Err(Failure::new(
-                Kind::Failed,
-                format!("the demo found a wrong number: {}", wrong()),
-            )),
+            false => Err(Failure::failed(format!("the demo found a wrong number: {}", wrong()))),
         }
     }
 
@@ -212,13 +209,13 @@ impl Demo<'_> {
             command.stdout(Stdio::null());
         }
         let status = command.stdin(Stdio::null()).status();
-        let status = status.map_err(|error| Failure::new(Kind::Failed, format!("cannot start partage: {error}")))?;
+        let status = status.map_err(|error| Failure::failed(format!("cannot start partage: {error}")))?;
         match status.success() {
             true => Ok(()),
-            false => Err(Failure::new(
-                Kind::Failed,
-                format!("`partage {}` failed ({status})", words.join(" ")),
-            )),
+            false => Err(Failure::failed(format!(
+                "`partage {}` failed ({status})",
+                words.join(" ")
+            ))),
         }
     }
 
@@ -258,7 +255,7 @@ impl Demo<'_> {
         let target = name.to_owned();
         let job = ask::job(self.place, &Request::Get { target })?;
         let device = job.devices.first().cloned();
-        let missing = || Failure::new(Kind::Failed, format!("{name} has no GPU"));
+        let missing = || Failure::failed(format!("{name} has no GPU"));
         device.ok_or_else(missing).map(|device| (job, device))
     }
 

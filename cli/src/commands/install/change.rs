@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::host::{self, cannot};
+use super::host;
 use super::tree::{Content, Placed};
+use crate::failure::reason;
 use crate::failure::{Failure, Outcome};
-use crate::launch::place::reason;
 
 /// One thing and what was done to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +79,11 @@ impl Changes {
         let mut missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
         missing.reverse();
         for folder in missing {
-            fs::create_dir(folder).map_err(|error| cannot("make", folder, &error))?;
+            fs::create_dir(folder).map_err(|error| Failure::cannot("make", folder, error))?;
             self.done.push(Undo::Folder(folder.to_owned()));
             // Whatever the caller's umask: every user has to reach what lies below.
             let opened = fs::set_permissions(folder, Permissions::from_mode(0o755));
-            opened.map_err(|error| cannot("open up", folder, &error))?;
+            opened.map_err(|error| Failure::cannot("open up", folder, error))?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Changes {
         let before = written.map_err(|error| {
             let _ = fs::remove_file(&beside);
             let _ = fs::remove_file(with_end(to, ".replaced"));
-            cannot("write", to, &error)
+            Failure::cannot("write", to, error)
         })?;
         let path = to.to_owned();
         let (undo, word) = match is_there {
@@ -268,7 +268,6 @@ fn have_same_bytes(one: &Path, other: &Path) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Kind;
 
     fn scratch(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("partage-change-{}-{name}", std::process::id()));
@@ -333,7 +332,7 @@ mod tests {
         let mut changes = Changes::default();
         changes.file(&text("new"), &dir.join("folder/new")).expect("placed");
         fs::write(dir.join("folder/of-somebody-else"), "").expect("writable");
-        let failure = changes.failed(Failure::new(Kind::Failed, "no"));
+        let failure = changes.failed(Failure::failed("no"));
         let (folder, message) = (dir.join("folder"), failure.message);
         assert!(
             message.starts_with(&format!("no; undone but for {} (", folder.display())),

@@ -9,8 +9,8 @@ use nix::unistd::Group;
 
 use super::tree::{SOCKETS, UNIT};
 use crate::commands::broker;
-use crate::failure::{Failure, Kind, Outcome};
-use crate::launch::place::{Place, Rule, SYSTEM_DIR, reason};
+use crate::failure::{Failure, Kind, Outcome, reason};
+use crate::launch::place::{Place, Rule, SYSTEM_DIR};
 
 /// Whose members are administrators.
 pub const GROUP: &str = "partage";
@@ -46,7 +46,7 @@ impl Started {
             Self::Process { is_new } => {
                 broker::stop(&system_place())?;
                 match is_new {
-                    true => fs::remove_dir_all(SYSTEM_DIR).map_err(|e| cannot("remove", Path::new(SYSTEM_DIR), &e)),
+                    true => fs::remove_dir_all(SYSTEM_DIR).map_err(|e| Failure::cannot("remove", SYSTEM_DIR, e)),
                     false => Ok(()),
                 }
             }
@@ -87,14 +87,6 @@ pub fn reload() {
     }
 }
 
-/// `cannot write /x: no space left on device`.
-pub fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        Kind::Failed,
-        format!("cannot {verb} {}: {}", path.display(), reason(error)),
-    )
-}
-
 /// Ends the service and its sockets, for good. A host of before the sockets has none.
 ///
 /// # Errors
@@ -127,7 +119,7 @@ fn either(commands: &[&[&str]]) -> Outcome<()> {
         }
     }
     let message = format!("this host has neither {}", missing.join(" nor "));
-    Err(Failure::new(Kind::Failed, message))
+    Err(Failure::failed(message))
 }
 
 /// Runs one of the host's commands to its end.
@@ -158,5 +150,5 @@ fn call(program: &str, words: &[&str]) -> Outcome<()> {
         words.join(" "),
         said.unwrap_or("it failed without a word")
     );
-    Err(Failure::new(Kind::Failed, message))
+    Err(Failure::failed(message))
 }

@@ -28,7 +28,6 @@ use crate::link::{ask, other_brokers};
 use crate::show::report::Report;
 use crate::show::tables::wrapped;
 use change::{Changes, Line};
-use host::cannot;
 use proof::Proof;
 use tree::{Content, Placed, Tree};
 
@@ -41,7 +40,7 @@ const FOLDER_MADE: &str = "folder ";
 pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
     let root = arguments.root.as_deref();
     if root.is_some() && arguments.start == Some(StartNow::Yes) {
-        let failure = Failure::new(Kind::Invalid, "--start=yes with --root, below which nothing runs");
+        let failure = Failure::invalid("--start=yes with --root, below which nothing runs");
         return Err(failure.hint("leave one of them out"));
     }
     not_below(root, arguments.system_preload)?;
@@ -130,7 +129,7 @@ fn not_below(root: Option<&Path>, system_preload: bool) -> Outcome<()> {
         return Ok(());
     }
     let message = "--system-preload with --root, below which no program can be tried";
-    Err(Failure::new(Kind::Invalid, message).hint("leave one of them out"))
+    Err(Failure::invalid(message).hint("leave one of them out"))
 }
 
 /// Programs in /usr/local and units in /etc would hide those of the package.
@@ -139,7 +138,7 @@ fn not_beside_the_package(root: Option<&Path>, program: &Path) -> Outcome<()> {
         return Ok(());
     }
     let message = "this host has the package partage, whose programs and units another installation would hide";
-    let failure = Failure::new(Kind::Failed, message);
+    let failure = Failure::failed(message);
     Err(failure.hint("use the package's: sudo /usr/bin/partage install; or first: sudo apt remove partage"))
 }
 
@@ -264,7 +263,7 @@ pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
     }
     if !left.is_empty() {
         let message = format!("everything else is removed; left: {}", left.join("; "));
-        return Err(Failure::new(Kind::Failed, message).hint("remove these by hand"));
+        return Err(Failure::failed(message).hint("remove these by hand"));
     }
     let configuration = tree.at(Path::new(SYSTEM_CONFIG));
     if configuration.exists() {
@@ -323,14 +322,14 @@ fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &
         match fs::remove_file(&path) {
             Ok(()) => changes.say("removed", path.display().to_string()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => left.push(cannot("remove", &path, &error).message),
+            Err(error) => left.push(Failure::cannot("remove", &path, error).message),
         }
     }
     for folder in tree.own_folders().iter().map(|folder| tree.at(folder)) {
         match fs::remove_dir(&folder) {
             Ok(()) => changes.say("removed", folder.display().to_string()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => left.push(cannot("remove", &folder, &error).message),
+            Err(error) => left.push(Failure::cannot("remove", &folder, error).message),
         }
     }
     // Without a word, as they were made; the lower first. What others put there keeps them.
@@ -339,7 +338,7 @@ fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &
         use ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound};
         match fs::remove_dir(tree.at(folder)) {
             Err(error) if !matches!(error.kind(), NotFound | DirectoryNotEmpty | NotADirectory) => {
-                left.push(cannot("remove", &tree.at(folder), &error).message);
+                left.push(Failure::cannot("remove", tree.at(folder), error).message);
             }
             _ => {}
         }
@@ -352,7 +351,7 @@ fn remove_from_host(record: &BTreeSet<String>, changes: &mut Changes, left: &mut
     match fs::remove_dir_all(SYSTEM_DIR) {
         Ok(()) => changes.say("removed", SYSTEM_DIR),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => left.push(cannot("remove", Path::new(SYSTEM_DIR), &error).message),
+        Err(error) => left.push(Failure::cannot("remove", Path::new(SYSTEM_DIR), error).message),
     }
     if record.contains(GROUP_MADE) && host::has_group() {
         match host::remove_group() {

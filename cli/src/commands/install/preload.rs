@@ -20,10 +20,9 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::change::Changes;
-use super::host::cannot;
 use super::tree::{Content, Placed, Tree};
-use crate::failure::{Failure, Kind, Outcome};
-use crate::launch::place::reason;
+use crate::failure::reason;
+use crate::failure::{Failure, Outcome};
 use crate::launch::preflight::elf::{FileKind, kind};
 
 /// What ld.so reads.
@@ -142,7 +141,7 @@ pub fn take_out(tree: &Tree, changes: &mut Changes) -> Outcome<bool> {
         return Ok(false);
     }
     if text.trim().is_empty() {
-        fs::remove_file(&file).map_err(|error| cannot("remove", &file, &error))?;
+        fs::remove_file(&file).map_err(|error| Failure::cannot("remove", &file, error))?;
         changes.say("removed", FILE);
         return Ok(true);
     }
@@ -156,7 +155,7 @@ fn read(file: &Path) -> Outcome<String> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(cannot("read", file, &error)),
+        Err(error) => Err(Failure::cannot("read", file, error)),
     }
 }
 
@@ -193,7 +192,7 @@ struct Programs {
 fn trial(text: &str, library: &Path) -> Outcome<String> {
     let programs = programs()?;
     let made = nix::unistd::mkdtemp("/run/partage-trial-XXXXXX");
-    let folder = made.map_err(|errno| cannot("make a folder in", Path::new("/run"), &errno.into()))?;
+    let folder = made.map_err(|errno| Failure::cannot("make a folder in", "/run", errno))?;
     let tried = std::thread::scope(|scope| scope.spawn(|| try_apart(text, &folder, &programs.dynamic)).join());
     // What was mounted on it ended with the thread.
     let _ = fs::remove_dir(&folder);
@@ -350,7 +349,7 @@ fn say(command: &mut Command) -> Result<(), String> {
 }
 
 fn refused(message: String) -> Failure {
-    Failure::new(Kind::Failed, message)
+    Failure::failed(message)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use nix::unistd::User;
 use serde_json::Value;
 
 use super::host::system_place;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome, reason};
 use crate::launch::place;
 use crate::link::ask;
 
@@ -75,13 +75,7 @@ impl Job {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| {
-                failed(&format!(
-                    "{} cannot be started: {}",
-                    program.display(),
-                    place::reason(&error)
-                ))
-            })?;
+            .map_err(|error| failed(&format!("{} cannot be started: {}", program.display(), reason(&error))))?;
         let (sender, documents) = channel();
         let errors = child.stderr.take();
         std::thread::spawn(move || {
@@ -138,7 +132,7 @@ fn asker(program: &Path) -> Command {
 
 fn failed(why: &str) -> Failure {
     let message = format!("not shown that another user's job is bound: {why}");
-    Failure::new(Kind::Failed, message).hint("Partage is installed and its broker runs; see: partage doctor")
+    Failure::failed(message).hint("Partage is installed and its broker runs; see: partage doctor")
 }
 
 /// It was admitted; does the caller wait for it?
@@ -163,7 +157,7 @@ fn shown(program: &Path, admitted: &Value) -> Outcome<Proof> {
         "true",
     ]);
     let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| failed(&place::reason(&error)))?;
+    let output = output.map_err(|error| failed(&reason(&error)))?;
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let said = document["message"].as_str().unwrap_or_default();
     if !said.starts_with("would wait") {

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::change::Changes;
-use super::host::cannot;
 use crate::commands::container::cdi::KIND;
+use crate::failure::Failure;
 use crate::launch::library_copy;
 use crate::launch::place;
 
@@ -84,7 +84,7 @@ fn of_libraries(folder: &Path, changes: &mut Changes, left: &mut Vec<String>) {
     for folder in [containers.as_path(), folder] {
         match fs::remove_dir(folder) {
             Ok(()) => changes.say("removed", folder.display().to_string()),
-            Err(error) => left.push(cannot("remove", folder, &error).message),
+            Err(error) => left.push(Failure::cannot("remove", folder, error).message),
         }
     }
 }
@@ -93,7 +93,7 @@ fn remove_file(path: &Path, changes: &mut Changes, left: &mut Vec<String>) {
     match fs::remove_file(path) {
         Ok(()) => changes.say("removed", path.display().to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => left.push(cannot("remove", path, &error).message),
+        Err(error) => left.push(Failure::cannot("remove", path, error).message),
     }
 }
 

@@ -10,10 +10,10 @@ use std::os::unix::fs::DirBuilderExt;
 use partage_protocol::admin::BrokerView;
 
 use super::change::Changes;
-use super::host::{Started, cannot, disable, has_systemd, system_place, systemctl};
+use super::host::{Started, disable, has_systemd, system_place, systemctl};
 use super::tree::{SOCKETS, Tree, UNIT};
 use crate::commands::broker;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::launch::installed::BROKER;
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
@@ -63,7 +63,7 @@ fn start_process(tree: &Tree, running: Option<&BrokerView>, must_change: bool, c
     let is_first = !place.dir.exists();
     // Of an own mode: every user has to reach the sockets.
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&place.dir);
-    made.map_err(|error| cannot("make", &place.dir, &error))?;
+    made.map_err(|error| Failure::cannot("make", &place.dir, error))?;
     changes.started(Started::Process { is_new: is_first });
     launch_broker::start_managed(&place, &tree.program(BROKER))?;
     say_started(&place, changes)

@@ -14,9 +14,9 @@
 use std::env;
 use std::path::{Component, Path, PathBuf};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome, reason};
 use crate::launch::installed;
-use crate::launch::place::{SYSTEM_CONFIG, reason};
+use crate::launch::place::SYSTEM_CONFIG;
 
 /// Where programs go that no package manager owns.
 const PREFIX: &str = "/usr/local";
@@ -244,12 +244,7 @@ fn unit(name: &str) -> PathBuf {
 /// The kernel does not say.
 pub fn own_program() -> Outcome<PathBuf> {
     let found = env::current_exe().and_then(std::fs::canonicalize);
-    found.map_err(|error| {
-        Failure::new(
-            Kind::Failed,
-            format!("this program's file is not known: {}", reason(&error)),
-        )
-    })
+    found.map_err(|error| Failure::failed(format!("this program's file is not known: {}", reason(&error))))
 }
 
 fn unit_text(text: &str, broker: &Path) -> String {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::installed;
 
 const NAME: &str = "90-quota.toml";
@@ -136,7 +136,7 @@ impl QuotaFile {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-        Err(Failure::new(Kind::Invalid, in_words(&said, new, &self.path)))
+        Err(Failure::invalid(in_words(&said, new, &self.path)))
     }
 
     fn drop_ins(&self) -> Outcome<Vec<PathBuf>> {
@@ -173,7 +173,7 @@ fn in_words(said: &str, new: &Path, path: &Path) -> String {
 }
 
 fn failed(path: &Path, why: &std::io::Error) -> Failure {
-    Failure::new(Kind::Failed, format!("{}: {why}", path.display()))
+    Failure::failed(format!("{}: {why}", path.display()))
 }
 
 #[cfg(test)]

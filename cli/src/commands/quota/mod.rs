@@ -12,15 +12,13 @@ mod words;
 
 use std::path::PathBuf;
 
-use partage_protocol::admin::{Reply, Request};
 use serde_json::json;
 
 use crate::arguments::QuotaAction;
 use crate::commands::user::together;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::Place;
-use crate::link::ask::{self, ask, unexpected};
-use crate::link::silence::PATIENCE;
+use crate::link::ask;
 use crate::show::report::Report;
 use crate::show::tables::described;
 use crate::show::terminal::Style;
@@ -53,22 +51,16 @@ pub fn quota(action: &QuotaAction, place: &Place, report: &Report) -> Outcome<u8
 }
 
 fn read<T>(result: Result<T, String>) -> Outcome<T> {
-    result.map_err(|why| Failure::new(Kind::Invalid, why))
+    result.map_err(Failure::invalid)
 }
 
 /// The configuration that the broker reads.
 fn configuration(place: &Place) -> Outcome<PathBuf> {
-    let request = Request::ShowConfig { target: None };
-    match ask(place, &request, PATIENCE)? {
-        Reply::Config(view) => match view.reading {
-            Some(reading) => Ok(PathBuf::from(reading.file)),
-            None => {
-                let why = "quotas are for a host with one broker for everybody, and this broker is one user's own";
-                Err(Failure::new(Kind::Failed, why).hint("sudo partage install makes one"))
-            }
-        },
-        other => Err(unexpected(place, &other)),
-    }
+    let reading = ask::config(place, None)?.reading.ok_or_else(|| {
+        let why = "quotas are for a host with one broker for everybody, and this broker is one user's own";
+        Failure::failed(why).hint("sudo partage install makes one")
+    })?;
+    Ok(PathBuf::from(reading.file))
 }
 
 fn list(place: &Place, report: &Report) -> Outcome<u8> {
@@ -122,22 +114,14 @@ fn change(
         ));
     }
     file.replace(&new)?;
-    let message = match ask(place, &Request::ReloadConfig, PATIENCE) {
-        Ok(Reply::Done { message }) => message,
-        other => {
-            file.put_back(&old)?;
-            // A broker that was late may have read the new text.
-            let is_back = matches!(ask(place, &Request::ReloadConfig, PATIENCE), Ok(Reply::Done { .. }));
-            let failure = match other {
-                Ok(reply) => unexpected(place, &reply),
-                Err(failure) => failure,
-            };
-            return Err(match is_back {
-                true => failure,
-                false => failure.hint("the file is as it was; partage status says which rules hold"),
-            });
-        }
-    };
+    let message = ask::reload(place).or_else(|failure| {
+        file.put_back(&old)?;
+        // A broker that was late may have read the new text.
+        Err(match ask::reload(place) {
+            Ok(_) => failure,
+            Err(_) => failure.hint("the file is as it was; partage status says which rules hold"),
+        })
+    })?;
     answer(subject, (&file, &changed, &message), place, report)
 }
 
@@ -192,7 +176,7 @@ fn uneditable(file: &QuotaFile, why: Uneditable) -> Failure {
         Uneditable::Missing(why) => Failure::new(Kind::NoTarget, why).hint("partage quota list shows what there is"),
         Uneditable::Form(why) => {
             let why = why.trim_end();
-            let failure = Failure::new(Kind::Failed, format!("{}: {why}", file.path().display()));
+            let failure = Failure::failed(format!("{}: {why}", file.path().display()));
             failure.hint("edit it by hand; partage config check says what is wrong")
         }
     }

@@ -10,8 +10,8 @@ use partage_protocol::snapshot::SavedEvery;
 use super::criu;
 use crate::arguments::Checkpoint;
 use crate::commands::residence::{converse, drain_timeout};
-use crate::failure::{Failure, Kind, Outcome};
-use crate::launch::place::{Place, reason};
+use crate::failure::{Failure, Outcome};
+use crate::launch::place::Place;
 use crate::show::report::Report;
 
 /// Generations that are kept where nobody said how many: one can be damaged.
@@ -55,15 +55,9 @@ pub fn prepare(saved: SavedEvery, is_dry: bool) -> Outcome<SavedEvery> {
 
 /// A snapshot's folder by its whole path; made where it is missing.
 fn folder(out: &Path) -> Outcome<PathBuf> {
-    let fail = |what: &str, error: &std::io::Error| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot {what} {}: {}", out.display(), reason(error)),
-        )
-    };
     if !out.exists() {
         let made = std::fs::DirBuilder::new().mode(0o700).create(out);
-        made.map_err(|error| fail("make", &error))?;
+        made.map_err(|error| Failure::cannot("make", out, error))?;
     }
-    out.canonicalize().map_err(|error| fail("find", &error))
+    out.canonicalize().map_err(|error| Failure::cannot("find", out, error))
 }

@@ -24,12 +24,7 @@ pub fn find() -> Outcome<PathBuf> {
     }
     let paths = env::var_os("PATH").unwrap_or_default();
     let mut found = env::split_paths(&paths).map(|folder| folder.join("criu"));
-    let absent = || {
-        Failure::new(
-            Kind::Failed,
-            "CRIU is not installed, and a job's processes are saved with it",
-        )
-    };
+    let absent = || Failure::failed("CRIU is not installed, and a job's processes are saved with it");
     let hint = format!("install CRIU 4.2 or later, or name its program in {VARIABLE}");
     found.find(|path| path.is_file()).ok_or_else(|| absent().hint(hint))
 }
@@ -44,7 +39,7 @@ pub fn version(criu: &Path) -> Outcome<String> {
     let text = String::from_utf8_lossy(&text).into_owned();
     let version = text.lines().find_map(|line| line.strip_prefix("Version:"));
     let version = version.map(|version| version.trim().to_owned());
-    let absent = || Failure::new(Kind::Failed, format!("{} is no CRIU that starts here", criu.display()));
+    let absent = || Failure::failed(format!("{} is no CRIU that starts here", criu.display()));
     let version = version.ok_or_else(absent)?;
     if will_do(&version) {
         return Ok(version);
@@ -54,7 +49,7 @@ pub fn version(criu: &Path) -> Outcome<String> {
         "{} is CRIU {version}, and {major}.{minor} or later is needed",
         criu.display()
     );
-    Err(Failure::new(Kind::Failed, message).hint(format!("name a newer one in {VARIABLE}")))
+    Err(Failure::failed(message).hint(format!("name a newer one in {VARIABLE}")))
 }
 
 /// May this process restore processes? It makes namespaces and mounts for them.

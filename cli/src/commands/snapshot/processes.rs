@@ -16,8 +16,9 @@ use nix::unistd::Pid;
 use partage_protocol::size::format_duration;
 use serde_json::json;
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::launch::installed;
+use crate::show::report::nanoseconds;
 
 /// Above what CRIU opens for itself.
 const FIRST_KEPT: i32 = 100;
@@ -36,8 +37,7 @@ impl Work {
     pub fn new() -> Outcome<Self> {
         let template = std::env::temp_dir().join("partage-restore-XXXXXX");
         let made = nix::unistd::mkdtemp(&template);
-        let cannot = |error: nix::Error| format!("cannot make {}: {}", template.display(), error.desc().to_lowercase());
-        Ok(Self(made.map_err(|error| Failure::new(Kind::Failed, cannot(error)))?))
+        Ok(Self(made.map_err(|errno| Failure::cannot("make", &template, errno))?))
     }
 }
 
@@ -59,8 +59,7 @@ impl Folder {
     pub fn open(path: &Path) -> Outcome<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = nix::fcntl::open(path, flags, Mode::empty());
-        let cannot = |errno: nix::Error| format!("cannot open {}: {}", path.display(), errno.desc().to_lowercase());
-        Ok(Self(opened.map_err(|errno| Failure::new(Kind::Failed, cannot(errno)))?))
+        Ok(Self(opened.map_err(|errno| Failure::cannot("open", path, errno))?))
     }
 
     /// A copy that the next child inherits, above the numbers that CRIU has for itself.
@@ -69,7 +68,7 @@ impl Folder {
     /// The system's.
     pub fn for_child(&self) -> Outcome<OwnedFd> {
         let copy = fcntl(&self.0, FcntlArg::F_DUPFD(FIRST_KEPT));
-        let copy = copy.map_err(|errno| Failure::new(Kind::Failed, format!("cannot keep a folder: {}", errno.desc())));
+        let copy = copy.map_err(|errno| Failure::failed(format!("cannot keep a folder: {}", errno.desc())));
         // SAFETY: just made, and nobody else's.
         copy.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -97,7 +96,7 @@ pub struct Order<'a> {
 /// What it says instead, or the system's.
 pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
     let system = |what: &'static str| {
-        move |error: nix::Error| Failure::new(Kind::Failed, format!("cannot {what}: {}", error.desc().to_lowercase()))
+        move |error: nix::Error| Failure::failed(format!("cannot {what}: {}", error.desc().to_lowercase()))
     };
     let program = installed::find(installed::BROKER)?;
     let (hears, says) = pipe().map_err(system("make a pipe"))?;
@@ -117,12 +116,12 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
         command.env_remove(name);
     }
     let own = File::open("/proc/self/ns/pid")
-        .map_err(|error| Failure::new(Kind::Failed, format!("cannot find this pid namespace: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot find this pid namespace: {error}")))?;
     unshare(CloneFlags::CLONE_NEWPID).map_err(system("make a pid namespace"))?;
     let spawned = command.spawn();
     // A thread of ours could not begin otherwise.
     setns(own, CloneFlags::CLONE_NEWPID).map_err(system("come back to this pid namespace"))?;
-    let child = spawned.map_err(|error| Failure::new(Kind::Failed, format!("the broker's program: {error}")))?;
+    let child = spawned.map_err(|error| Failure::failed(format!("the broker's program: {error}")))?;
     drop((says, folder));
     let pid = Pid::from_raw(child.id().cast_signed());
     let is_in_time = wait_for_word(&hears, until);
@@ -138,7 +137,7 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
     }
     let _ = nix::sys::wait::waitpid(pid, None);
     let late = || {
-        let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        let within = nanoseconds(within);
         format!(
             "CRIU did not end within {}; --timeout gives it longer",
             format_duration(within)
@@ -149,10 +148,7 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
         "" => "the first process ended without a word".to_owned(),
         said => said.to_owned(),
     };
-    Err(Failure::new(
-        Kind::Failed,
-        format!("the processes could not be restored: {why}"),
-    ))
+    Err(Failure::failed(format!("the processes could not be restored: {why}")))
 }
 
 /// Waits until something is said, or the other end is closed; `false` when the time is over before.

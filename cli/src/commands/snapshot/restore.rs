@@ -23,7 +23,7 @@ use super::processes::{self, Folder, Order, Work};
 use crate::arguments::{GpuPair, OnFull, Restore};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer, wait_text};
-use crate::launch::place::{Place, reason};
+use crate::launch::place::Place;
 use crate::launch::run_settings::saved_every;
 use crate::launch::{installed, launch_broker, supervise};
 use crate::link::connection::{Connection, ConnectionError};
@@ -54,12 +54,9 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
     }
     let criu = criu::find()?;
     let folder = &arguments.dir;
-    let found = folder.canonicalize().map_err(|error| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot find {}: {}", folder.display(), reason(&error)),
-        )
-    })?;
+    let found = folder
+        .canonicalize()
+        .map_err(|error| Failure::cannot("find", folder, error))?;
     let opened = Folder::open(&found)?;
     let (generation, manifest) = open(&found, &opened, arguments.generation)?;
     let saved = saved(arguments, &found)?;
@@ -75,7 +72,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
         return run(&snapshot, &criu, place, report, None);
     }
     let (hears, says) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
-        .map_err(|error| Failure::new(Kind::Failed, format!("cannot make a pipe: {}", error.desc())))?;
+        .map_err(|error| Failure::failed(format!("cannot make a pipe: {}", error.desc())))?;
     // SAFETY: this process has one thread, so the child may use everything that the parent may.
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
@@ -96,17 +93,14 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
             let is_said = std::fs::File::from(hears).read_exact(&mut code).is_ok();
             Ok(if is_said { code[0] } else { FAILED })
         }
-        Err(error) => Err(Failure::new(
-            Kind::Failed,
-            format!("cannot start a process: {}", error.desc()),
-        )),
+        Err(error) => Err(Failure::failed(format!("cannot start a process: {}", error.desc()))),
     }
 }
 
 /// For how long the processes may take to come back.
 fn within(arguments: &Restore, manifest: &Manifest) -> Outcome<Duration> {
     if let Some(text) = &arguments.timeout {
-        let given = parse_duration(text).map_err(|e| Failure::new(Kind::Invalid, format!("--timeout: {e}")))?;
+        let given = parse_duration(text).map_err(|e| Failure::invalid(format!("--timeout: {e}")))?;
         return Ok(Duration::from_nanos(given));
     }
     let bytes = manifest
@@ -118,7 +112,7 @@ fn within(arguments: &Restore, manifest: &Manifest) -> Outcome<Duration> {
 
 /// Has the broker's program verify the snapshot; answers the generation's name.
 fn open(path: &Path, folder: &Folder, generation: Option<u64>) -> Outcome<(String, Manifest)> {
-    let fail = |why: String| Failure::new(Kind::Failed, why);
+    let fail = |why: String| Failure::failed(why);
     let mut command = Command::new(installed::find(installed::BROKER)?);
     let given = folder.for_child()?;
     command.arg("--open-snapshot").arg(path);
@@ -169,7 +163,7 @@ fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, say
     };
     let admitted = match admission.ask(request)?.0 {
         Answer::Admitted(admitted) => admitted,
-        Answer::Said(said) => return Err(Failure::new(Kind::Failed, said)),
+        Answer::Said(said) => return Err(Failure::failed(said)),
         Answer::Inside(job) => {
             let message = format!("this is inside {}, a container's job", job.job);
             return Err(Failure::new(Kind::NotAllowed, message).hint("restore it outside the container"));
@@ -178,7 +172,7 @@ fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, say
     let mut connection = launch_broker::reach(place)?;
     let until = Instant::now() + within;
     expect(&mut connection, (manifest, within), place)?;
-    let signals = supervise::block().map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
+    let signals = supervise::block().map_err(|error| Failure::failed(error.desc()))?;
     let work = Work::new()?;
     let order = Order {
         criu,
@@ -202,7 +196,7 @@ fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, say
         failed: Arc::clone(&failed),
     };
     std::thread::spawn(move || listener.listen());
-    let ended = supervise::wait(first, &signals).map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
+    let ended = supervise::wait(first, &signals).map_err(|error| Failure::failed(error.desc()))?;
     Ok(match failed.load(Ordering::Acquire) {
         code if code != 0 && ended == KILLED => code,
         // It came back, and ended by itself before the broker's answer was read, or while it was.
@@ -216,14 +210,14 @@ fn saved(arguments: &Restore, from: &Path) -> Outcome<Option<SavedEvery>> {
         return Ok(None);
     };
     let out = arguments.checkpoint_out.as_deref().unwrap_or(from);
-    let bad = |why: String| Failure::new(Kind::Invalid, format!("--checkpoint-every: {why}"));
+    let bad = |why: String| Failure::invalid(format!("--checkpoint-every: {why}"));
     prepare(saved_every(text, out).map_err(bad)?, false).map(Some)
 }
 
 /// The request of a `run` with the snapshot's limits, on its devices.
 fn as_run(arguments: &Restore, manifest: &Manifest, saved: Option<SavedEvery>) -> Outcome<RunRequest> {
     let timeout = arguments.wait_timeout.as_deref().map(parse_duration).transpose();
-    let wait_timeout_ns = timeout.map_err(|e| Failure::new(Kind::Invalid, format!("--wait-timeout: {e}")))?;
+    let wait_timeout_ns = timeout.map_err(|e| Failure::invalid(format!("--wait-timeout: {e}")))?;
     let job = &manifest.job;
     let terms = &job.terms;
     let onto = onto(&arguments.gpu_map, &manifest.devices)?;
@@ -266,7 +260,7 @@ fn as_run(arguments: &Restore, manifest: &Manifest, saved: Option<SavedEvery>) -
 /// Which device takes the place of each one of the snapshot, as `--gpu-map` says; nothing without it. The broker knows
 /// what the new ones are.
 fn onto(map: &[GpuPair], saved: &[SavedDevice]) -> Outcome<Vec<String>> {
-    let fail = |why: String| Failure::new(Kind::Failed, format!("--gpu-map: {why}"));
+    let fail = |why: String| Failure::failed(format!("--gpu-map: {why}"));
     if map.is_empty() {
         return Ok(Vec::new());
     }
