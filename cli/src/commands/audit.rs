@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::Place;
-use crate::show::report::{Report, moment, timestamp, write_out};
+use crate::show::report::{Report, moment, timestamp};
 use crate::show::tables::described;
 use crate::show::terminal::Style;
 
@@ -42,12 +42,8 @@ pub fn audit(place: &Place, from_ns: u64, report: &Report) -> Outcome<u8> {
             continue;
         }
         count += 1;
-        if report.is_json {
-            let time = moment(time_ns(&line));
-            report.document_at("audit", json!({ "change": line }), time);
-        } else {
-            write_out(&written(&report.style, &line));
-        }
+        let time = moment(time_ns(&line));
+        report.data_at(time, "audit", json!({ "change": line }), |style| written(style, &line));
     }
     if count == 0 {
         report.say("no changes");

@@ -16,7 +16,7 @@ use crate::link::ask;
 use crate::link::connection::ConnectionError;
 use crate::link::idle;
 use crate::link::silence::PATIENCE;
-use crate::show::report::{Report, moment, now_ns, timestamp, write_out};
+use crate::show::report::{Report, moment, now_ns, timestamp};
 use crate::show::tables::described;
 use crate::show::terminal::Style;
 
@@ -51,12 +51,8 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
         match connection.hear(deadline) {
             Ok(Reply::Event(event)) if event.time_ns < from_ns => {}
             Ok(Reply::Event(event)) => {
-                if report.is_json {
-                    let time = moment(event.time_ns);
-                    report.document_at("event", json!({ "event": event }), time);
-                } else {
-                    write_out(&line(&report.style, &event));
-                }
+                let time = moment(event.time_ns);
+                report.data_at(time, "event", json!({ "event": event }), |style| line(style, &event));
             }
             Ok(Reply::Done { .. }) => return Ok(0),
             Ok(Reply::Error(error)) => return Err(error.into()),

@@ -90,10 +90,7 @@ fn job_text(style: &Style, job: &JobView) -> String {
 
 /// What a job has on one device.
 fn device_lines(style: &Style, device: &JobDeviceView) -> Vec<Line> {
-    let by = |words: &str| match words {
-        "" => String::new(),
-        words => format!(", by {}", style.text(words)),
-    };
+    let by = |words: &str| time::by(style, words);
     let request = format_bytes(device.request_bytes);
     let mut lines = vec![
         (

@@ -14,7 +14,7 @@ use crate::launch::place::Place;
 use crate::link::ask;
 use crate::show::devices::{gpu, limit};
 use crate::show::report::Report;
-use crate::show::tables::{described, wrapped};
+use crate::show::tables::{count, described, headed};
 use crate::show::terminal::Style;
 use crate::show::time;
 
@@ -102,8 +102,7 @@ fn totals_text(style: &Style, totals: &[TotalView]) -> String {
             what(key),
             total.text
         );
-        text.push_str("total      ");
-        text.push_str(&wrapped(&style.text(&said), style.width, 11));
+        text.push_str(&headed(style, "total", &said));
     }
     text
 }
@@ -142,8 +141,7 @@ pub fn together(jobs: &[JobView]) -> Vec<Together> {
 fn text(style: &Style, user: &str, rules: &[String]) -> String {
     let mut text = style.text(&format!("user       {user}")) + "\n";
     for rule in rules {
-        text.push_str("rule       ");
-        text.push_str(&wrapped(&style.text(rule), style.width, 11));
+        text.push_str(&headed(style, "rule", rule));
     }
     text
 }
@@ -152,22 +150,17 @@ fn jobs_text(style: &Style, together: &[Together], jobs: &[JobView]) -> String {
     let mut text = String::new();
     for sum in together {
         let limit = sum.limit_bytes.map_or_else(|| "whole card".to_owned(), format_bytes);
-        let count = if sum.jobs == 1 {
-            "1 job".to_owned()
-        } else {
-            format!("{} jobs", sum.jobs)
-        };
         let said = format!(
-            "{} used by {count}, limits {limit}, promised {}",
+            "{} used by {}, limits {limit}, promised {}",
             format_bytes(sum.used_bytes),
+            count(sum.jobs, "job"),
             format_bytes(sum.request_bytes)
         );
         text.push_str(&described(style, &format!("gpu {}", sum.gpu), 11, &said));
     }
     for job in jobs {
         for device in &job.devices {
-            text.push_str(&format!("{:<11}", job.job));
-            text.push_str(&wrapped(&style.text(&device_text(device)), style.width, 11));
+            text.push_str(&headed(style, &job.job, &device_text(device)));
         }
         let terms = time::terms_text(&job.terms);
         if !terms.is_empty() {

@@ -102,10 +102,9 @@ pub fn verify(arguments: &Verify, place: &Place, report: &Report) -> Outcome<u8>
 fn size(text: &str) -> Outcome<u64> {
     match parse_amount(text) {
         Ok(Amount::Bytes(bytes)) => Ok(bytes),
-        Ok(Amount::Share(_)) => {
-            let message = format!("--mem: {text} of what? use a size, e.g. --mem 1GiB");
-            Err(Failure::invalid(message))
-        }
+        Ok(Amount::Share(_)) => Err(Failure::invalid(format!(
+            "--mem: {text} of what? use a size, e.g. --mem 1GiB"
+        ))),
         Err(error) => Err(Failure::invalid(format!("--mem: {error}"))),
     }
 }
@@ -179,7 +178,11 @@ fn judge(met: Option<&Met>, most: Option<u64>) -> Result<String, String> {
         return wrong("the library is not in the program, so no limit holds for it".to_owned());
     }
     let Some(job) = &met.job else {
-        return wrong(format!("no broker knows the program{}", because(&met.failure)));
+        let why = match met.failure.as_str() {
+            "" => String::new(),
+            failure => format!(": {failure}"),
+        };
+        return wrong(format!("no broker knows the program{why}"));
     };
     if !met.failure.is_empty() {
         return wrong(format!("nothing could be tried in {job}: {}", met.failure));
@@ -191,12 +194,10 @@ fn judge(met: Option<&Met>, most: Option<u64>) -> Result<String, String> {
         "" => String::new(),
         from => format!(" ({from})"),
     };
-    if most.is_some_and(|most| limit > most) {
-        let most = format_bytes(most.unwrap_or(0));
-        return wrong(format!(
-            "{job} may have {}{from}, more than {most}",
-            format_bytes(limit)
-        ));
+    if let Some(most) = most.filter(|most| limit > *most) {
+        let most = format_bytes(most);
+        let limit = format_bytes(limit);
+        return wrong(format!("{job} may have {limit}{from}, more than {most}"));
     }
     match met.denied_at_bytes {
         Some(held) if met.code == OUT_OF_MEMORY && held <= limit && met.total_bytes <= limit => Ok(format!(
@@ -216,13 +217,6 @@ fn judge(met: Option<&Met>, most: Option<u64>) -> Result<String, String> {
             "{job} got more than its limit of {}{from}",
             format_bytes(limit)
         )),
-    }
-}
-
-fn because(failure: &str) -> String {
-    match failure {
-        "" => String::new(),
-        failure => format!(": {failure}"),
     }
 }
 
@@ -267,11 +261,8 @@ fn preload() -> &'static str {
             .next()
             .is_some_and(|name| name.starts_with("libpartage"))
     };
-    if !maps
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(5))
-        .any(is_ours)
-    {
+    let mut mapped = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    if !mapped.any(is_ours) {
         return "";
     }
     let names = |text: &str| text.split([':', ' ', '\n', '\t']).any(is_ours);
@@ -302,23 +293,15 @@ fn note_job(met: &mut Met, job: &JobView) {
     }
 }
 
-type Init = unsafe extern "C" fn(c_uint) -> c_int;
-type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
-type Retain = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
-type SetCurrent = unsafe extern "C" fn(usize) -> c_int;
-type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
-type Alloc = unsafe extern "C" fn(*mut u64, usize) -> c_int;
-type Free = unsafe extern "C" fn(u64) -> c_int;
-
 /// The few calls of the driver that the probe makes.
 struct Driver {
-    init: Init,
-    uuid: Uuid,
-    retain: Retain,
-    set_current: SetCurrent,
-    info: Info,
-    alloc: Alloc,
-    free: Free,
+    init: unsafe extern "C" fn(c_uint) -> c_int,
+    uuid: unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int,
+    retain: unsafe extern "C" fn(*mut usize, c_int) -> c_int,
+    set_current: unsafe extern "C" fn(usize) -> c_int,
+    info: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int,
+    alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int,
+    free: unsafe extern "C" fn(u64) -> c_int,
 }
 
 impl Driver {

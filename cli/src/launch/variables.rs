@@ -8,33 +8,13 @@ use std::ffi::{OsStr, OsString};
 use crate::arguments::TWINS;
 
 /// Read by the library, the broker and the launcher, beside [`TWINS`].
-const OTHERS: &[&str] = &[
-    "PARTAGE_SOCKET_DIR",
-    "PARTAGE_LIB_DIR",
-    "PARTAGE_IDLE_EXIT",
-    "PARTAGE_PID_NAMESPACE",
-    "PARTAGE_TIME_FAIL",
-    "PARTAGE_LOG",
-    "PARTAGE_TOKEN",
-    "PARTAGE_DEVICES",
-    "PARTAGE_MEM_BYTES",
-    "PARTAGE_BROKER",
-    "PARTAGE_CRIU",
-    "PARTAGE_STDERR",
-    "PARTAGE_LAZY_REQUEST",
-];
+const OTHERS: &str = "\
+    PARTAGE_SOCKET_DIR PARTAGE_LIB_DIR PARTAGE_IDLE_EXIT PARTAGE_PID_NAMESPACE PARTAGE_TIME_FAIL PARTAGE_LOG \
+    PARTAGE_TOKEN PARTAGE_DEVICES PARTAGE_MEM_BYTES PARTAGE_BROKER PARTAGE_CRIU PARTAGE_STDERR PARTAGE_LAZY_REQUEST";
 /// The project's own scripts set or read them, and start `partage` with them in the environment.
-const SCRIPTS: &[&str] = &[
-    "PARTAGE_CUDA_HEADERS",
-    "PARTAGE_DEMO_PROFILE",
-    "PARTAGE_DEMO_STEPS",
-    "PARTAGE_LIBRARY_WITH_SYMBOLS",
-    "PARTAGE_NVCC",
-    "PARTAGE_RELEASE_LIBRARY",
-    "PARTAGE_SEED",
-    "PARTAGE_SKIP_MUSL",
-    "PARTAGE_SOAK",
-];
+const SCRIPTS: &str = "\
+    PARTAGE_CUDA_HEADERS PARTAGE_DEMO_PROFILE PARTAGE_DEMO_STEPS PARTAGE_LIBRARY_WITH_SYMBOLS PARTAGE_NVCC \
+    PARTAGE_RELEASE_LIBRARY PARTAGE_SEED PARTAGE_SKIP_MUSL PARTAGE_SOAK";
 /// Beginnings of names that simulated machines and the project's own tests have.
 const FAMILIES: &[&str] = &["PARTAGE_SIM_", "PARTAGE_TEST_"];
 const OURS: &str = "PARTAGE_";
@@ -59,8 +39,10 @@ pub fn unknown() -> Vec<String> {
 
 fn sentence(name: &OsStr) -> Option<String> {
     let name = name.to_str().filter(|name| name.starts_with(OURS))?;
-    let mut known = TWINS.iter().chain(OTHERS).chain(SCRIPTS);
-    if known.any(|known| *known == name) || FAMILIES.iter().any(|family| name.starts_with(family)) {
+    let others = OTHERS.split(' ').chain(SCRIPTS.split(' '));
+    if TWINS.iter().copied().chain(others).any(|known| known == name)
+        || FAMILIES.iter().any(|family| name.starts_with(family))
+    {
         return None;
     }
     // Whoever misspells a name mostly begins it right; of equals the shortest is the nearest.

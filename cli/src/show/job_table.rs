@@ -56,31 +56,6 @@ pub enum Column {
     Command,
 }
 
-const RUNNING: [Column; 9] = [
-    Column::Job,
-    Column::Name,
-    Column::User,
-    Column::State,
-    Column::Gpu,
-    Column::Used,
-    Column::Limit,
-    Column::Clients,
-    Column::Command,
-];
-const WITH_ENDED: [Column; 11] = [
-    Column::Job,
-    Column::Name,
-    Column::User,
-    Column::State,
-    Column::Exit,
-    Column::Started,
-    Column::Duration,
-    Column::Gpu,
-    Column::Peak,
-    Column::Limit,
-    Column::Command,
-];
-
 impl Column {
     /// What stands above it, and how it gives way: the command, the names, then whole columns.
     fn shape(self) -> tables::Column {
@@ -141,22 +116,13 @@ impl Column {
                     code
                 }
             }
-            Self::Started => match job.state.as_str() {
-                "waiting" => "-".to_owned(),
-                _ => ago(now_ns.saturating_sub(job.started_ns)),
-            },
-            Self::Duration => match job.state.as_str() {
-                "waiting" => "-".to_owned(),
-                _ => format_duration(end_ns.saturating_sub(job.started_ns)),
-            },
+            Self::Started | Self::Duration if job.state == "waiting" => "-".to_owned(),
+            Self::Started => ago(now_ns.saturating_sub(job.started_ns)),
+            Self::Duration => format_duration(end_ns.saturating_sub(job.started_ns)),
             Self::Labels => {
                 let one = |(key, value): &(String, String)| format!("{key}={value}");
                 let labels: Vec<String> = job.labels.iter().map(one).collect();
-                style.text(&if labels.is_empty() {
-                    "-".to_owned()
-                } else {
-                    labels.join(",")
-                })
+                style.text(&tables::joined(&labels, ",", "-"))
             }
             Self::Container => style.text(&job.container.as_ref().map_or("-".to_owned(), container)),
             Self::Command => style.text(&command_line(&job.command)),
@@ -183,9 +149,12 @@ fn ago(ns: u64) -> String {
 
 /// The columns that were asked for, else the usual ones.
 pub fn columns(asked: &[Column], has_ended: bool) -> Vec<Column> {
+    use Column::{Clients, Command, Duration, Exit, Gpu, Job, Limit, Name, Peak, Started, State, Used, User};
     match (asked, has_ended) {
-        ([], false) => RUNNING.to_vec(),
-        ([], true) => WITH_ENDED.to_vec(),
+        ([], false) => vec![Job, Name, User, State, Gpu, Used, Limit, Clients, Command],
+        ([], true) => vec![
+            Job, Name, User, State, Exit, Started, Duration, Gpu, Peak, Limit, Command,
+        ],
         (asked, _) => asked.to_vec(),
     }
 }

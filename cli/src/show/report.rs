@@ -37,8 +37,13 @@ impl Report {
 
     /// A document of `kind` with `body`'s fields when JSON is asked, else `text`.
     pub fn data(&self, kind: &str, body: Value, text: impl FnOnce(&Style) -> String) {
+        self.data_at(SystemTime::now(), kind, body, text);
+    }
+
+    /// The same of something that happened at `time`.
+    pub fn data_at(&self, time: SystemTime, kind: &str, body: Value, text: impl FnOnce(&Style) -> String) {
         if self.is_json {
-            self.document(kind, body);
+            self.document_at(kind, body, time);
         } else {
             write_out(&text(&self.style));
         }
@@ -67,8 +72,7 @@ impl Report {
         self.document_at(kind, body, SystemTime::now());
     }
 
-    /// A document of something that happened at `time`.
-    pub fn document_at(&self, kind: &str, body: Value, time: SystemTime) {
+    fn document_at(&self, kind: &str, body: Value, time: SystemTime) {
         let line = document(kind, body, time).to_string() + "\n";
         if self.is_launcher {
             write_err(&line)

@@ -10,10 +10,14 @@ pub const REASON_WIDTH: usize = 36;
 pub fn asks(mem: Option<&str>, compute: Option<&str>) -> String {
     let time = compute.map(|part| format!("{part} time"));
     let parts: Vec<String> = mem.map(str::to_owned).into_iter().chain(time).collect();
-    if parts.is_empty() {
-        "-".to_owned()
-    } else {
-        parts.join(" ")
+    joined(&parts, " ", "-")
+}
+
+/// The parts with this between them; `nothing` where there is none.
+pub fn joined(parts: &[String], between: &str, nothing: &str) -> String {
+    match parts {
+        [] => nothing.to_owned(),
+        parts => parts.join(between),
     }
 }
 
@@ -292,6 +296,11 @@ fn strip_color(cell: &str) -> String {
         rest = after.find('m').map_or("", |end| &after[end + 1..]);
     }
     plain + rest
+}
+
+/// A heading of up to ten letters and what it says beside it, by words.
+pub fn headed(style: &Style, heading: &str, said: &str) -> String {
+    format!("{heading:<11}{}", wrapped(&style.text(said), style.width, 11))
 }
 
 /// Lines of at most `width` columns, cut at blanks; all but the first are indented, and the first is taken to be. A

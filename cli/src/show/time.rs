@@ -22,8 +22,8 @@ pub fn terms_text(terms: &TermsView) -> String {
         text.push_str(", ");
         text.push_str(&part);
     };
-    if terms.promise > 0.0 {
-        say(format!("promise {}", exact(terms.promise)));
+    if let Some(promise) = promise(terms) {
+        say(format!("promise {promise}"));
     }
     if let Some(cap) = terms.cap {
         say(format!("cap {}{}", exact(cap), alias(&terms.cap_from)));
@@ -73,20 +73,21 @@ pub fn check(key: &str, value: &str) -> Result<(), TermError> {
     }
 }
 
+/// `, by --mem 8GiB`: what set a number; nothing where nobody did.
+pub fn by(style: &Style, words: &str) -> String {
+    match words {
+        "" => String::new(),
+        words => format!(", by {}", style.text(words)),
+    }
+}
+
 /// The lines of `get` about terms; none for a job with the usual ones.
 pub fn terms_lines(style: &Style, terms: &TermsView) -> Vec<(&'static str, String)> {
     if terms_text(terms).is_empty() {
         return Vec::new();
     }
-    let by = |words: &str| match words {
-        "" => String::new(),
-        words => format!(", by {}", style.text(words)),
-    };
-    let promise = if terms.promise > 0.0 {
-        exact(terms.promise)
-    } else {
-        NONE.to_owned()
-    };
+    let by = |words: &str| by(style, words);
+    let promise = promise(terms).unwrap_or_else(|| NONE.to_owned());
     let cap = terms.cap.map_or(NONE.to_owned(), exact);
     let mut lines = vec![
         ("promise", promise + &by(&terms.promise_from)),
@@ -147,11 +148,6 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
             time.map(|time| (device, time))
         });
         for (place, (device, time)) in at_work.enumerate() {
-            let promise = if job.terms.promise > 0.0 {
-                exact(job.terms.promise)
-            } else {
-                "-".to_owned()
-            };
             rows.push(vec![
                 if place == 0 { job.job.clone() } else { String::new() },
                 match (&job.name, place) {
@@ -161,7 +157,7 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
                 },
                 gpu(device),
                 style.text(&job.terms.priority),
-                promise,
+                promise(&job.terms).unwrap_or_else(|| "-".to_owned()),
                 job.terms.cap.map_or("-".to_owned(), exact),
                 measured(time.share),
                 measured(time.got_1s),
@@ -213,6 +209,10 @@ fn state(time: &TimeView) -> String {
         ("waiting", Some(by)) => format!("waiting {by}"),
         (word, _) => word.to_owned(),
     }
+}
+
+fn promise(terms: &TermsView) -> Option<String> {
+    (terms.promise > 0.0).then(|| exact(terms.promise))
 }
 
 fn exact(ratio: f64) -> String {

@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::failure::Failure;
+
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,20 +54,22 @@ impl Check {
     /// Something will not work.
     pub fn warn(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            name,
             state: State::Warn,
-            text: text.into(),
             fix: Some(fix.into()),
+            ..Self::ok(name, text)
         }
     }
 
     /// Partage does not work.
     pub fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            name,
             state: State::Fail,
-            text: text.into(),
-            fix: Some(fix.into()),
+            ..Self::warn(name, text, fix)
         }
+    }
+
+    /// Partage does not work, as a failure says.
+    pub fn failed(name: &'static str, failure: &Failure) -> Self {
+        Self::fail(name, &failure.message, failure.hint.as_deref().unwrap_or_default())
     }
 }

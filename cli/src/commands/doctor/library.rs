@@ -26,25 +26,21 @@ const OTHER_HOOKS: &[(&str, &str)] = &[
 
 /// Library and preloads.
 pub fn checks(place: &Place) -> Vec<Check> {
-    let mut checks = Vec::new();
-    match installed::find(installed::LIBRARY) {
-        Ok(path) => checks.push(library(&path, place)),
-        Err(failure) => checks.push(Check::fail(
-            "library",
-            failure.message,
-            failure.hint.unwrap_or_default(),
-        )),
-    }
-    checks.push(match installed::find(installed::BROKER) {
-        Ok(path) => Check::ok("partaged", path.display().to_string()),
-        Err(failure) => Check::fail("partaged", failure.message, failure.hint.unwrap_or_default()),
-    });
-    checks.push(preloads(
-        &env::var("LD_PRELOAD").unwrap_or_default(),
-        &std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default(),
-    ));
-    checks.push(injections(|name| env::var(name).ok().filter(|v| !v.is_empty())));
-    checks
+    vec![
+        match installed::find(installed::LIBRARY) {
+            Ok(path) => library(&path, place),
+            Err(failure) => Check::failed("library", &failure),
+        },
+        match installed::find(installed::BROKER) {
+            Ok(path) => Check::ok("partaged", path.display().to_string()),
+            Err(failure) => Check::failed("partaged", &failure),
+        },
+        preloads(
+            &env::var("LD_PRELOAD").unwrap_or_default(),
+            &std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default(),
+        ),
+        injections(|name| env::var(name).ok().filter(|v| !v.is_empty())),
+    ]
 }
 
 fn library(path: &Path, place: &Place) -> Check {
@@ -53,11 +49,8 @@ fn library(path: &Path, place: &Place) -> Check {
     match kind(path) {
         Ok(FileKind::Elf { .. }) => {}
         Ok(other) => {
-            return Check::fail(
-                NAME,
-                format!("{shown} is no library for this machine: {other:?}"),
-                "install again",
-            );
+            let text = format!("{shown} is no library for this machine: {other:?}");
+            return Check::fail(NAME, text, "install again");
         }
         Err(error) => return Check::fail(NAME, format!("{shown}: {error}"), "install again"),
     }
@@ -73,7 +66,7 @@ fn library(path: &Path, place: &Place) -> Check {
     }
     let copy = match library_copy::provide(&place.dir) {
         Ok(copy) => copy,
-        Err(failure) => return Check::fail(NAME, failure.message, failure.hint.unwrap_or_default()),
+        Err(failure) => return Check::failed(NAME, &failure),
     };
     // The proof: ld.so says on standard error what it does not load, and goes on without it.
     let probe = env::current_exe().map(|own| {
@@ -89,22 +82,15 @@ fn library(path: &Path, place: &Place) -> Check {
             Check::ok(NAME, copy.display().to_string())
         }
         Ok(Ok(output)) => {
-            let said = String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .next()
-                .unwrap_or("no reason given")
-                .to_owned();
-            Check::fail(
-                NAME,
-                format!("{} does not load: {said}", copy.display()),
-                "install the build for this system",
-            )
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.lines().next().unwrap_or("no reason given");
+            let text = format!("{} does not load: {said}", copy.display());
+            Check::fail(NAME, text, "install the build for this system")
         }
-        Ok(Err(error)) | Err(error) => Check::warn(
-            NAME,
-            format!("{} could not be tried: {error}", copy.display()),
-            "run partage doctor again",
-        ),
+        Ok(Err(error)) | Err(error) => {
+            let text = format!("{} could not be tried: {error}", copy.display());
+            Check::warn(NAME, text, "run partage doctor again")
+        }
     }
 }
 
@@ -130,11 +116,8 @@ fn preloads(variable: &str, file: &str) -> Check {
     for (place, entry) in &entries {
         if let Some(who) = other_hook(entry) {
             let text = format!("{entry} in {place} hooks the driver too ({who})");
-            return Check::warn(
-                NAME,
-                text,
-                format!("remove it from {place}: two hooks may each charge the other's calls"),
-            );
+            let fix = format!("remove it from {place}: two hooks may each charge the other's calls");
+            return Check::warn(NAME, text, fix);
         }
     }
     for (place, entry) in &entries {
@@ -172,10 +155,8 @@ fn preloads(variable: &str, file: &str) -> Check {
 
 fn other_hook(entry: &str) -> Option<&'static str> {
     let name = entry.rsplit('/').next().unwrap_or(entry);
-    OTHER_HOOKS
-        .iter()
-        .find(|(part, _)| name.starts_with(part))
-        .map(|(_, who)| *who)
+    let (_, who) = OTHER_HOOKS.iter().find(|(part, _)| name.starts_with(part))?;
+    Some(who)
 }
 
 /// Variables by which others get between program and driver.
@@ -183,20 +164,14 @@ fn injections(variable: impl Fn(&str) -> Option<String>) -> Check {
     const NAME: &str = "hooks";
     if let Some(path) = variable("CUDA_INJECTION64_PATH") {
         let text = format!("CUDA_INJECTION64_PATH loads {path} into every CUDA program");
-        return Check::warn(
-            NAME,
-            text,
-            "unset it unless you profile: its own allocations are charged to the job",
-        );
+        let fix = "unset it unless you profile: its own allocations are charged to the job";
+        return Check::warn(NAME, text, fix);
     }
     for name in ["CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] {
         if let Some(value) = variable(name) {
             let text = format!("{name}={value}: programs may run under MPS, where one process uses the GPU for all");
-            return Check::warn(
-                NAME,
-                text,
-                format!("unset {name}, or expect `unmanaged` to name the MPS server"),
-            );
+            let fix = format!("unset {name}, or expect `unmanaged` to name the MPS server");
+            return Check::warn(NAME, text, fix);
         }
     }
     Check::ok(NAME, "none")

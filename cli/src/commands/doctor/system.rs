@@ -3,10 +3,9 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::os::fd::AsRawFd;
+use std::path::Path;
 
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, getsockopt, socketpair, sockopt};
 use nix::sys::utsname::uname;
 use partage_protocol::admin::StatusView;
 
@@ -14,13 +13,11 @@ use super::check::Check;
 use super::library::glibc_version;
 use crate::commands::snapshot::criu;
 use crate::failure::{Kind, Outcome};
+use crate::launch::broker_process::BrokerProcess;
 use crate::launch::container;
 use crate::launch::place::{Place, Rule};
 use crate::launch::preflight::find::find;
 use crate::launch::variables;
-
-/// `SO_PEERPIDFD` (Linux 6.5), which libc crates of this age may lack.
-const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Everything that is not driver or library.
 pub fn checks(place: &Place, status: &Outcome<StatusView>) -> Vec<Check> {
@@ -45,15 +42,14 @@ fn container() -> Option<Check> {
         .map(|bit| bit.to_string())
         .collect();
     Some(match gpus.is_empty() {
-        true => Check::warn(
-            "container",
-            format!("{}, with no /dev/nvidiaN that opens", found.what),
-            "give it a GPU, e.g. --device nvidia.com/gpu=0",
-        ),
-        false => Check::ok(
-            "container",
-            format!("{}, with /dev/nvidia{}", found.what, gpus.join(", ")),
-        ),
+        true => {
+            let text = format!("{}, with no /dev/nvidiaN that opens", found.what);
+            Check::warn("container", text, "give it a GPU, e.g. --device nvidia.com/gpu=0")
+        }
+        false => {
+            let text = format!("{}, with /dev/nvidia{}", found.what, gpus.join(", "));
+            Check::ok("container", text)
+        }
     })
 }
 
@@ -88,7 +84,7 @@ fn socket_dir(place: &Place) -> Check {
     };
     match result {
         Ok(()) => Check::ok(NAME, format!("{dir} ({kind})")),
-        Err(failure) => Check::fail(NAME, failure.message, failure.hint.unwrap_or_default()),
+        Err(failure) => Check::failed(NAME, &failure),
     }
 }
 
@@ -102,11 +98,8 @@ fn broker(place: &Place, status: &Outcome<StatusView>) -> Check {
                 broker.pid, broker.kind, broker.version, broker.driver
             );
             if broker.driver.starts_with("driver mismatch") {
-                return Check::fail(
-                    NAME,
-                    text,
-                    "reboot, or reload the driver's module, then: partage broker stop",
-                );
+                let fix = "reboot, or reload the driver's module, then: partage broker stop";
+                return Check::fail(NAME, text, fix);
             }
             let own = format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT"));
             if !broker.version.contains(env!("PARTAGE_VERSION")) {
@@ -128,7 +121,7 @@ fn broker(place: &Place, status: &Outcome<StatusView>) -> Check {
         Err(failure) if failure.kind == Kind::NoBroker && place.rule == Rule::Private => {
             Check::ok(NAME, "none runs; the next `partage run` starts one")
         }
-        Err(failure) => Check::fail(NAME, failure.message.clone(), failure.hint.clone().unwrap_or_default()),
+        Err(failure) => Check::failed(NAME, failure),
     }
 }
 
@@ -141,19 +134,13 @@ fn kernel() -> Check {
     );
     if !has_pidfd() {
         let text = format!("{release}: no pidfd, so the death of a process is noticed late");
-        return Check::warn(
-            NAME,
-            text,
-            "Linux 5.3 or newer, or a container whose seccomp filter allows pidfd_open",
-        );
+        let fix = "Linux 5.3 or newer, or a container whose seccomp filter allows pidfd_open";
+        return Check::warn(NAME, text, fix);
     }
     if !has_sealed_memfd() {
         let text = format!("{release}: no sealable memfd");
-        return Check::fail(
-            NAME,
-            text,
-            "Linux 3.17 or newer, or a container whose seccomp filter allows memfd_create",
-        );
+        let fix = "Linux 3.17 or newer, or a container whose seccomp filter allows memfd_create";
+        return Check::fail(NAME, text, fix);
     }
     let peer = if has_peer_pidfd() {
         "SO_PEERPIDFD"
@@ -164,14 +151,10 @@ fn kernel() -> Check {
 }
 
 fn has_pidfd() -> bool {
-    // SAFETY: pidfd_open takes numbers only.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
-    if let Ok(fd @ 0..) = i32::try_from(fd) {
-        // SAFETY: the descriptor was just made and is nobody else's.
-        unsafe { libc::close(fd) };
-        return true;
-    }
-    false
+    matches!(
+        BrokerProcess::of(nix::unistd::getpid().as_raw()),
+        BrokerProcess::Known(_)
+    )
 }
 
 fn has_sealed_memfd() -> bool {
@@ -191,24 +174,7 @@ fn has_peer_pidfd() -> bool {
     let Ok((socket, _peer)) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC) else {
         return false;
     };
-    let mut fd: libc::c_int = -1;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes one descriptor number into `fd`, whose size `length` gives.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PEERPIDFD,
-            (&raw mut fd).cast(),
-            &raw mut length,
-        )
-    };
-    if Errno::result(answer).is_ok() && fd >= 0 {
-        // SAFETY: the descriptor was just made and is nobody else's.
-        unsafe { libc::close(fd) };
-        return true;
-    }
-    false
+    getsockopt(&socket, sockopt::PeerPidfd).is_ok()
 }
 
 fn variables() -> Check {
@@ -221,10 +187,10 @@ fn variables() -> Check {
 
 fn libc_note() -> Check {
     match glibc_version() {
-        Some((major, minor)) => Check::ok(
-            "libc",
-            format!("glibc {major}.{minor}; static and musl programs run without the limit"),
-        ),
+        Some((major, minor)) => {
+            let text = format!("glibc {major}.{minor}; static and musl programs run without the limit");
+            Check::ok("libc", text)
+        }
         None => Check::warn("libc", "unknown libc", "NVIDIA's driver needs glibc"),
     }
 }
@@ -240,10 +206,7 @@ fn path() -> Check {
             Check::warn(NAME, text, "put the one you mean first in PATH")
         }
         (_, own) => {
-            let dir = own
-                .as_deref()
-                .and_then(|own| own.parent())
-                .map_or_else(String::new, |dir| dir.display().to_string());
+            let dir = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).display();
             Check::warn(NAME, "`partage` is not in PATH", format!("export PATH=\"$PATH:{dir}\""))
         }
     }

@@ -6,6 +6,7 @@ use partage_protocol::time_aliases::{TimeVariable, asked};
 
 use super::check::Check;
 use crate::launch::run_settings::aliases_here;
+use crate::show::tables::joined;
 
 /// Variables and rules. Without a broker the defaults hold: every variable counts.
 pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
@@ -59,15 +60,9 @@ fn aliases(found: &[(String, String)], off: &[String]) -> Check {
                 .class
                 .map(|class| format!("priority {} by {}", class.value, class.text));
             let counts: Vec<String> = cap.into_iter().chain(class).collect();
-            let counts = if counts.is_empty() {
-                "nothing".to_owned()
-            } else {
-                counts.join(", ")
-            };
-            Check::ok(
-                NAME,
-                format!("{}: where no option says otherwise, {counts}", names.join(", ")),
-            )
+            let counts = joined(&counts, ", ", "nothing");
+            let text = format!("{}: where no option says otherwise, {counts}", names.join(", "));
+            Check::ok(NAME, text)
         }
     }
 }

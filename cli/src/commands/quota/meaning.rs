@@ -6,6 +6,7 @@ use partage_protocol::size::{Amount, format_bytes, parse_amount};
 
 use super::words::{Key, Subject};
 use crate::commands::user::Together;
+use crate::show::tables::{count, joined};
 
 /// What this key with this value means for whom it is set.
 pub fn meaning(subject: &Subject, key: &Key, value: &str) -> String {
@@ -45,8 +46,8 @@ pub fn question(key: &Key, value: &str, devices: &[DeviceView]) -> Option<String
         },
         "gpus" => {
             let (most, here) = (value.parse::<usize>().ok()?, devices.len());
-            let gpus = plural(&here.to_string(), "GPU");
-            (most > here).then(|| format!("{key}={value} limits nothing: this host has {here} {gpus}"))
+            let gpus = count(here, "GPU");
+            (most > here).then(|| format!("{key}={value} limits nothing: this host has {gpus}"))
         }
         _ => None,
     }
@@ -62,19 +63,10 @@ pub fn jobs_of(subject: &Subject, jobs: Vec<JobView>) -> Vec<JobView> {
 pub fn now_text(subject: &Subject, devices: &[Together]) -> String {
     let one = |sum: &Together| {
         let used = format_bytes(sum.used_bytes);
-        format!(
-            "{used} on GPU {} ({} {})",
-            sum.gpu,
-            sum.jobs,
-            plural(&sum.jobs.to_string(), "job")
-        )
+        format!("{used} on GPU {} ({})", sum.gpu, count(sum.jobs, "job"))
     };
     let devices: Vec<String> = devices.iter().map(one).collect();
-    let has = if devices.is_empty() {
-        "no job".to_owned()
-    } else {
-        devices.join(", ")
-    };
+    let has = joined(&devices, ", ", "no job");
     format!("{} has now: {has}", subject.who())
 }
 

@@ -28,6 +28,7 @@ use crate::launch::run_settings::saved_every;
 use crate::launch::{installed, launch_broker, supervise};
 use crate::link::connection::{Connection, ConnectionError};
 use crate::show::report::Report;
+use crate::show::tables::joined;
 
 /// The caller may not run CRIU, whatever else `restore` answers.
 const NO_RIGHT: u8 = 3;
@@ -270,14 +271,8 @@ fn onto(map: &[GpuPair], saved: &[SavedDevice]) -> Outcome<Vec<String>> {
             |(slot, device): (usize, &SavedDevice)| old.parse() == Ok(slot) || device.uuid.eq_ignore_ascii_case(old);
         let Some(slot) = saved.iter().enumerate().position(is_meant) else {
             let list: Vec<String> = saved.iter().enumerate().map(listed).collect();
-            return Err(fail(format!(
-                "{old} is no GPU of the snapshot, which has {}",
-                if list.is_empty() {
-                    "none".to_owned()
-                } else {
-                    list.join(", ")
-                }
-            )));
+            let list = joined(&list, ", ", "none");
+            return Err(fail(format!("{old} is no GPU of the snapshot, which has {list}")));
         };
         if let Some(before) = onto[slot].replace(new) {
             return Err(fail(format!("{old} becomes {before} and {new}: name each GPU once")));

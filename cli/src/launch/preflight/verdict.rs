@@ -35,6 +35,16 @@ pub struct Unmanaged {
 }
 
 impl Unmanaged {
+    fn new(what: &str, why: &str, instead: &str) -> Self {
+        Self {
+            what: what.to_owned(),
+            why: why.to_owned(),
+            instead: instead.to_owned(),
+            rejects_preload: false,
+            passes_on: false,
+        }
+    }
+
     /// The one line.
     pub fn sentence(&self) -> String {
         format!(
@@ -66,14 +76,8 @@ pub fn judge(words: &[String], file: &Path, path: Option<&OsStr>, caller: Caller
     let mut words = words.to_vec();
     let mut file = file.to_owned();
     for _ in 0..DEEPEST {
-        if let Some(row) = words.first().and_then(|w| handoff::hand_off(w)) {
-            return Some(Unmanaged {
-                what: row.name.to_owned(),
-                why: row.why.to_owned(),
-                instead: row.instead.to_owned(),
-                rejects_preload: false,
-                passes_on: false,
-            });
+        if let Some((word, (why, instead))) = words.first().and_then(|word| Some((word, handoff::hand_off(word)?))) {
+            return Some(Unmanaged::new(handoff::basename(word), why, instead));
         }
         match judge_file(&file, caller) {
             Step::Unmanaged(found) => return Some(found),
@@ -84,13 +88,9 @@ pub fn judge(words: &[String], file: &Path, path: Option<&OsStr>, caller: Caller
             Step::Program => match handoff::behind(&words) {
                 Behind::Nothing => return None,
                 Behind::EmptyEnvironment => {
-                    return Some(Unmanaged {
-                        what: words.first().cloned().unwrap_or_default(),
-                        why: "it starts the program without LD_PRELOAD, so without our library".to_owned(),
-                        instead: "put it first: env -i PATH=\"$PATH\" partage run ...".to_owned(),
-                        rejects_preload: false,
-                        passes_on: false,
-                    });
+                    let why = "it starts the program without LD_PRELOAD, so without our library";
+                    let instead = "put it first: env -i PATH=\"$PATH\" partage run ...";
+                    return words.first().map(|word| Unmanaged::new(word, why, instead));
                 }
                 Behind::Words(next) => words = next,
             },
@@ -111,23 +111,14 @@ enum Step {
 }
 
 fn judge_file(file: &Path, caller: Caller) -> Step {
-    let what = file.display().to_string();
-    let unmanaged = |why: String, instead: &str, rejects_preload, passes_on| {
-        Step::Unmanaged(Unmanaged {
-            what: what.clone(),
-            why,
-            instead: instead.to_owned(),
-            rejects_preload,
-            passes_on,
-        })
-    };
+    let unmanaged = |why: &str, instead: &str| Unmanaged::new(&file.display().to_string(), why, instead);
     // An execute-only file cannot be read, but runs; nothing is known against it.
     let Ok(kind) = elf::kind(file) else {
         return Step::Program;
     };
     let is_script = matches!(kind, FileKind::Script(_) | FileKind::Other);
     if !is_script && let Some(why) = gains_privilege(file, caller) {
-        return unmanaged(why, "start it as the user it runs as", false, false);
+        return Step::Unmanaged(unmanaged(&why, "start it as the user it runs as"));
     }
     match kind {
         FileKind::Script(line) => {
@@ -142,26 +133,31 @@ fn judge_file(file: &Path, caller: Caller) -> Step {
             }
         }
         FileKind::Other => Step::Interpreter(vec!["/bin/sh".to_owned()]),
-        FileKind::ForeignElf(what) => unmanaged(
-            format!("the program is {what} and our library is not"),
-            "use a 64-bit build",
-            true,
-            true,
-        ),
-        FileKind::Elf { interpreter: None } if is_loader(file) => Step::Program,
-        FileKind::Elf { interpreter: None } => {
-            let why = "the program is statically linked and loads no library";
-            unmanaged(why.to_owned(), "use a dynamically linked build", false, true)
+        FileKind::ForeignElf(what) => {
+            let why = format!("the program is {what} and our library is not");
+            Step::Unmanaged(Unmanaged {
+                rejects_preload: true,
+                passes_on: true,
+                ..unmanaged(&why, "use a 64-bit build")
+            })
         }
-        FileKind::Elf {
-            interpreter: Some(loader),
-        } => {
-            let name = loader.rsplit('/').next().unwrap_or(&loader);
-            if name.starts_with("ld-musl") {
-                let why = "the program uses musl libc, which no NVIDIA driver supports";
-                return unmanaged(why.to_owned(), "use a glibc build", false, true);
-            }
-            Step::Program
+        FileKind::Elf { interpreter } => {
+            let (why, instead) = match interpreter.as_deref().map(handoff::basename) {
+                None if is_loader(file) => return Step::Program,
+                None => (
+                    "the program is statically linked and loads no library",
+                    "use a dynamically linked build",
+                ),
+                Some(loader) if loader.starts_with("ld-musl") => (
+                    "the program uses musl libc, which no NVIDIA driver supports",
+                    "use a glibc build",
+                ),
+                Some(_) => return Step::Program,
+            };
+            Step::Unmanaged(Unmanaged {
+                passes_on: true,
+                ..unmanaged(why, instead)
+            })
         }
     }
 }
@@ -182,24 +178,16 @@ fn gains_privilege(file: &Path, caller: Caller) -> Option<String> {
     if caller.has_no_new_privileges || statvfs(file).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_NOSUID)) {
         return None;
     }
+    let ignored = "and the loader then ignores preloaded libraries";
     if data.mode() & libc::S_ISUID != 0 && data.uid() != caller.uid.as_raw() {
-        return Some(format!(
-            "it is setuid (uid {}) and the loader then ignores preloaded libraries",
-            data.uid()
-        ));
+        return Some(format!("it is setuid (uid {}) {ignored}", data.uid()));
     }
     let is_setgid = data.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
     if is_setgid && data.gid() != Gid::current().as_raw() {
-        return Some(format!(
-            "it is setgid (gid {}) and the loader then ignores preloaded libraries",
-            data.gid()
-        ));
+        return Some(format!("it is setgid (gid {}) {ignored}", data.gid()));
     }
     // Capabilities change nothing for root, who has them all (capabilities(7), "Capabilities and execution by root").
-    if !caller.uid.is_root() && has_capabilities(file) {
-        return Some("it has file capabilities and the loader then ignores preloaded libraries".to_owned());
-    }
-    None
+    (!caller.uid.is_root() && has_capabilities(file)).then(|| format!("it has file capabilities {ignored}"))
 }
 
 fn has_capabilities(file: &Path) -> bool {
