@@ -54,12 +54,10 @@ pub unsafe extern "C" fn main(count: libc::c_int, words: *const *const libc::c_c
 /// Parses, runs, reports; gives the exit code.
 fn run_command_line(words: Vec<OsString>) -> u8 {
     let is_launcher = is_launcher(&words);
-    let matches = match help::command().try_get_matches_from(&words) {
-        Ok(matches) => matches,
-        Err(error) => return refuse_arguments(&words, &error, is_launcher),
-    };
-    let arguments = match Arguments::from_arg_matches(&matches) {
-        Ok(arguments) => arguments,
+    let parsed = help::command().try_get_matches_from(&words);
+    let parsed = parsed.and_then(|matches| Ok((Arguments::from_arg_matches(&matches)?, matches)));
+    let (arguments, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return refuse_arguments(&words, &error, is_launcher),
     };
     let everywhere = &arguments.everywhere;

@@ -2,7 +2,6 @@
 //! `partage config`: check files, show the rules that hold, make the broker read them again.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use partage_protocol::admin::{ConfigView, ReadingView};
 use serde_json::json;
@@ -35,25 +34,15 @@ pub fn config(action: &ConfigAction, place: &Place, report: &Report) -> Outcome<
 
 /// The broker's own program reads the files: what it says is what the broker would say.
 fn check(files: &[PathBuf], report: &Report) -> Outcome<u8> {
-    let broker = installed::find(installed::BROKER)?;
-    let failed = |why: std::io::Error| Failure::failed(format!("{}: {why}", broker.display()));
-    let output = Command::new(&broker)
-        .arg("--check")
-        .args(files)
-        .output()
-        .map_err(failed)?;
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-    if !output.status.success() {
-        return Err(Failure::failed(said(&output.stderr)));
-    }
-    let text = said(&output.stdout);
+    let text = installed::check_configuration(files)?.map_err(Failure::failed)?;
     let lines: Vec<&str> = text.lines().collect();
-    report.data("config", json!({ "lines": lines }), |style| {
+    let shown = |style: &Style| {
         lines
             .iter()
             .map(|line| wrapped(&style.text(line), style.width, 2))
             .collect()
-    });
+    };
+    report.data("config", json!({ "lines": lines }), shown);
     Ok(0)
 }
 

@@ -88,7 +88,9 @@ impl Visit {
                 clear(&dir)?;
                 make(&dir, arguments, memory, driver, nvml)?;
                 if arguments.shared {
-                    let_others_pass(root)?;
+                    // Other users reach it through the folder of all machines; those that are not shared stay shut.
+                    let opened = fs::set_permissions(root, Permissions::from_mode(0o711));
+                    opened.map_err(|error| Failure::cannot("open up", root, error))?;
                 }
                 lock.unlock()
                     .map_err(|(_, errno)| Failure::cannot("lock", &lock_path, errno))?
@@ -111,17 +113,8 @@ impl Visit {
 
     /// What a shell on the machine begins with.
     fn welcome(&self, name: &str) -> String {
-        let gpus = Machine::open(&self.dir).map_or(String::new(), |machine| {
-            let devices = machine.devices();
-            let memory = devices.first().map_or(0, |device| device.memory);
-            let profile = machine
-                .spec()
-                .devices
-                .first()
-                .map_or("", |device| device.profile.as_str())
-                .to_owned();
-            format!(" with {} × {profile} of {}", devices.len(), format_bytes(memory))
-        });
+        let gpus = Machine::open(&self.dir);
+        let gpus = gpus.map_or(String::new(), |machine| format!(" with {}", gpus_text(&machine)));
         format!("this is a shell on the simulated machine {name}{gpus}; `exit` leaves it")
     }
 
@@ -165,11 +158,6 @@ fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &
         let _ = fs::remove_dir_all(dir);
         Failure::failed(format!("cannot make the simulated machine: {error}"))
     })
-}
-
-/// Other users reach a shared machine through the folder of all machines; those that are not shared stay shut.
-fn let_others_pass(root: &Path) -> Outcome<()> {
-    fs::set_permissions(root, Permissions::from_mode(0o711)).map_err(|error| Failure::cannot("open up", root, error))
 }
 
 /// Prints the options of `podman run` that give a container the running machine.
@@ -245,40 +233,39 @@ fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
     let machine = Machine::open(dir)
         .map_err(|e| Failure::failed(format!("cannot join the simulated machine {}: {e}", arguments.machine)))?;
     let devices = machine.devices();
+    let spec = machine.spec();
+    let refuse = |what: String, hint: &str| {
+        let message = format!("the simulated machine {} is alive and {what}", arguments.machine);
+        Err(Failure::invalid(message).hint(format!("join it without {hint}, or give --machine NAME")))
+    };
+    if asked_machine_code(arguments).is_some_and(|asked| spec.machine_code != asked) {
+        return refuse("treats machine code otherwise".to_owned(), "--machine-code");
+    }
+    if arguments.overcommit && !spec.allow_overcommit {
+        return refuse("promises no more than the file system holds".to_owned(), "--overcommit");
+    }
     let has_count = arguments.gpus.is_none_or(|gpus| gpus as usize == devices.len());
     let has_memory = memory.is_none_or(|bytes| devices.iter().all(|device| device.memory == bytes));
-    let profiles = &machine.spec().devices;
-    let has_profile = arguments
-        .profile
-        .as_ref()
-        .is_none_or(|asked| profiles.iter().all(|d| d.profile == *asked));
-    let has_code = asked_machine_code(arguments).is_none_or(|asked| machine.spec().machine_code == asked);
-    if !has_code {
-        let message = format!(
-            "the simulated machine {} is alive and treats machine code otherwise",
-            arguments.machine
-        );
-        return Err(Failure::invalid(message).hint("join it without --machine-code, or give --machine NAME"));
-    }
-    if arguments.overcommit && !machine.spec().allow_overcommit {
-        let message = format!(
-            "the simulated machine {} is alive and promises no more than the file system holds",
-            arguments.machine
-        );
-        return Err(Failure::invalid(message).hint("join it without --overcommit, or give --machine NAME"));
-    }
+    let asked = arguments.profile.as_ref();
+    let has_profile = asked.is_none_or(|asked| spec.devices.iter().all(|device| device.profile == *asked));
     if has_count && has_memory && has_profile {
         return Ok(());
     }
-    let first = devices.first().map_or(0, |device| device.memory);
-    let profile = profiles.first().map_or("", |device| device.profile.as_str());
-    let message = format!(
-        "the simulated machine {} is alive with {} × {profile} of {}, and another was asked",
-        arguments.machine,
-        devices.len(),
-        format_bytes(first)
-    );
+    let what = format!("with {}, and another was asked", gpus_text(&machine));
+    let message = format!("the simulated machine {} is alive {what}", arguments.machine);
     Err(Failure::invalid(message).hint("join it without --gpus, --memory and --profile, or give --machine NAME"))
+}
+
+/// `2 × h200 of 141 GiB`.
+fn gpus_text(machine: &Machine) -> String {
+    let devices = machine.devices();
+    let memory = devices.first().map_or(0, |device| device.memory);
+    let profile = machine
+        .spec()
+        .devices
+        .first()
+        .map_or("", |device| device.profile.as_str());
+    format!("{} × {profile} of {}", devices.len(), format_bytes(memory))
 }
 
 /// What makes a program use this machine and no other.
@@ -301,14 +288,11 @@ fn environment(mut environment: Environment, root: &Path, dir: &Path) -> Environ
         .get("LD_PRELOAD")
         .map(|held| held.to_string_lossy().into_owned())
     {
-        let kept: Vec<&str> = held
-            .split([':', ' '])
-            .filter(|e| !e.is_empty() && !library_copy::is_ours(e))
-            .collect();
-        if kept.is_empty() {
-            environment.remove("LD_PRELOAD")
-        } else {
-            environment.set("LD_PRELOAD", kept.join(":"))
+        let entries = held.split([':', ' ']).filter(|entry| !entry.is_empty());
+        let kept: Vec<&str> = entries.filter(|entry| !library_copy::is_ours(entry)).collect();
+        match kept.as_slice() {
+            [] => environment.remove("LD_PRELOAD"),
+            kept => environment.set("LD_PRELOAD", kept.join(":")),
         }
     }
     // So that `partage sim -- bash` finds `partage` in a build tree too.

@@ -53,14 +53,14 @@ pub fn get(user: &str, place: &Place, report: &Report) -> Outcome<u8> {
 
 /// Parts of a GPU's time are numbers from 0 to 1 there, as everywhere.
 fn total_json(total: &TotalView) -> Value {
-    let number = |value: u64| match total.unit {
-        TotalUnit::Millionths => json!(value as f64 / f64::from(WHOLE_PPM)),
-        TotalUnit::Bytes | TotalUnit::Count => json!(value),
-    };
     let unit = match total.unit {
         TotalUnit::Millionths => "part",
         TotalUnit::Bytes => "bytes",
         TotalUnit::Count => "count",
+    };
+    let number = |value: u64| match total.unit {
+        TotalUnit::Millionths => json!(value as f64 / f64::from(WHOLE_PPM)),
+        TotalUnit::Bytes | TotalUnit::Count => json!(value),
     };
     json!({
         "rule": total.rule, "file": total.file, "line": total.line, "key": total.key, "text": total.text,

@@ -128,7 +128,7 @@ impl Admission<'_> {
     /// The broker was silent for longer than one that works: does it answer anybody? Who waits in the queue is told and
     /// waits on; who never had an answer gives up.
     fn check_broker(&self, silence: &mut Silence) -> Outcome<()> {
-        silence.is_checked();
+        silence.checked_at = Instant::now();
         match ask::status(self.place) {
             Err(failure) if silence.has_spoken => self.say_silence(&failure.sentence()),
             Err(failure) => return Err(failure),
@@ -191,16 +191,12 @@ impl Silence {
 
     /// When to look whether the broker answers anybody.
     fn deadline(&self) -> Instant {
-        self.checked_at
-            + if self.has_spoken {
-                LONGEST_SILENCE
-            } else {
-                silence::PATIENCE
-            }
-    }
-
-    fn is_checked(&mut self) {
-        self.checked_at = Instant::now();
+        let patience = if self.has_spoken {
+            LONGEST_SILENCE
+        } else {
+            silence::PATIENCE
+        };
+        self.checked_at + patience
     }
 
     fn broken(&mut self) {

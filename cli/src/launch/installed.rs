@@ -6,7 +6,9 @@
 //! `PARTAGE_LIB_DIR` names another directory and is looked at first.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::failure::{Failure, Outcome};
 
@@ -35,15 +37,28 @@ pub fn find(name: &str) -> Outcome<PathBuf> {
     find_in(name, &places)
 }
 
+/// Has the broker's own program read these files of a configuration, in the broker's own order: the lines that it says
+/// of them, or what is wrong.
+///
+/// # Errors
+/// The program is missing, or does not start.
+pub fn check_configuration(files: impl IntoIterator<Item: AsRef<OsStr>>) -> Outcome<Result<String, String>> {
+    let broker = find(BROKER)?;
+    let output = Command::new(&broker).arg("--check").args(files).output();
+    let output = output.map_err(|why| Failure::failed(format!("{}: {why}", broker.display())))?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    Ok(match output.status.success() {
+        true => Ok(said(&output.stdout)),
+        false => Err(said(&output.stderr)),
+    })
+}
+
 fn find_in(name: &str, places: &[PathBuf]) -> Outcome<PathBuf> {
     if let Some(path) = places.iter().map(|dir| dir.join(name)).find(|path| path.is_file()) {
         return Ok(std::path::absolute(&path).unwrap_or(path));
     }
-    let looked = places
-        .iter()
-        .map(|p| p.display().to_string())
-        .collect::<Vec<_>>()
-        .join(", ");
+    let looked: Vec<String> = places.iter().map(|dir| dir.display().to_string()).collect();
+    let looked = looked.join(", ");
     let hint = "install Partage again, or set PARTAGE_LIB_DIR to the directory that has it";
     Err(Failure::failed(format!("{name} is missing (looked in {looked})")).hint(hint))
 }

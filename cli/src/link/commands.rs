@@ -5,6 +5,9 @@
 //! would hold up everybody. The numbers of processes are the broker's, so a command in another pid namespace asks
 //! nothing.
 
+use std::fs::File;
+use std::io::Read;
+
 use partage_protocol::admin::JobView;
 use partage_protocol::shown::shown;
 
@@ -13,7 +16,7 @@ use crate::launch::place::Place;
 use crate::link::ask;
 
 /// What of a command line is shown, in bytes.
-const SHOWN: usize = 4096;
+const SHOWN: u64 = 4096;
 
 /// Fills in what the broker does not know of jobs that run.
 pub fn fill(place: &Place, jobs: &mut [JobView]) {
@@ -41,13 +44,10 @@ fn process(job: &JobView) -> Option<u32> {
 }
 
 fn command_of(pid: u32) -> Vec<String> {
-    use std::io::Read;
     let mut text = Vec::new();
-    let Ok(file) = std::fs::File::open(format!("/proc/{pid}/cmdline")) else {
-        return text_of(&text);
-    };
-    let limit = u64::try_from(SHOWN).unwrap_or(u64::MAX);
-    let _ = file.take(limit).read_to_end(&mut text);
+    if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
+        let _ = file.take(SHOWN).read_to_end(&mut text);
+    }
     text_of(&text)
 }
 

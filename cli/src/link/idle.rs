@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use nix::unistd::{Uid, User};
+use nix::unistd::Uid;
 use partage_protocol::admin::{DeniedView, DeviceView, UnifiedView, UnmanagedView};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::installed;
 use crate::launch::place::{Place, Rule};
+use crate::link::other_brokers;
 use crate::link::silence::PATIENCE;
 
 /// The machine without a broker.
@@ -77,9 +78,7 @@ pub fn read_machine(place: &Place, failure: Failure) -> Outcome<Idle> {
         broker,
         ..Idle::default()
     };
-    if let Err(why) = ask(&mut idle) {
-        idle.trouble = Some(why);
-    }
+    idle.trouble = ask(&mut idle).err();
     Ok(idle)
 }
 
@@ -137,10 +136,8 @@ fn converse(idle: &mut Idle, socket: UnixStream) -> Result<(), String> {
     };
     let opened = say(json!("open"))?;
     if let Some(driver) = opened.get("driver") {
-        return Err(format!(
-            "no GPU can be listed: {}",
-            driver["why"].as_str().unwrap_or("unknown")
-        ));
+        let why = driver["why"].as_str().unwrap_or("unknown");
+        return Err(format!("no GPU can be listed: {why}"));
     }
     let facts: Vec<Facts> = serde_json::from_value(opened["devices"].clone()).map_err(|error| error.to_string())?;
     for (place, device) in facts.into_iter().enumerate() {
@@ -202,27 +199,16 @@ fn unmanaged(process: &Process, gpu: u32) -> UnmanagedView {
     let uid = std::fs::metadata(format!("/proc/{}", process.pid))
         .ok()
         .map(|data| data.uid());
-    let user = uid.map(|uid| match User::from_uid(Uid::from_raw(uid)) {
-        Ok(Some(user)) => user.name,
-        _ => uid.to_string(),
-    });
     let is_own = uid == Some(Uid::effective().as_raw()) || Uid::effective().is_root();
-    let name = || {
-        Some(
-            std::fs::read_to_string(format!("/proc/{}/comm", process.pid))
-                .ok()?
-                .trim_end()
-                .to_owned(),
-        )
-    };
+    let comm = || std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok();
     UnmanagedView {
         pid: process.pid,
         uid,
         gpu,
         used_bytes: process.used.unwrap_or(0),
         job: None,
-        user,
-        command: if is_own { name() } else { None },
+        user: uid.map(other_brokers::name),
+        command: is_own.then(comm).flatten().map(|name| name.trim_end().to_owned()),
         other_broker: None,
         busy: None,
     }

@@ -72,7 +72,8 @@ pub fn json(others: &[OtherBroker]) -> Value {
     others.iter().map(one).collect()
 }
 
-fn name(uid: u32) -> String {
+/// The login name of a user, or the uid in digits.
+pub fn name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
         _ => uid.to_string(),

@@ -94,8 +94,7 @@ impl Demo<'_> {
         let mut second = self.start(SECOND, SECOND_LIMIT, gpu.as_deref())?;
         for (name, program, seed) in [(FIRST, &mut first, FIRST_SEED), (SECOND, &mut second, SECOND_SEED)] {
             self.must_answer(name, program, &format!("take {START_MIB}"), "taken")?;
-            self.must_answer(name, program, &format!("fill {seed}"), "filled")?;
-            self.must_answer(name, program, &format!("check {seed}"), "same")?;
+            self.computes(name, program, seed)?;
         }
         self.sees(FIRST, &mut first, FIRST_LIMIT)?;
         self.sees(SECOND, &mut second, SECOND_LIMIT)?;
@@ -120,8 +119,7 @@ impl Demo<'_> {
         })?;
         self.must_answer(FIRST, first, "drop", "dropped")?;
         self.must_answer(FIRST, first, &format!("take {STEP_MIB}"), "taken")?;
-        self.must_answer(FIRST, first, &format!("fill {FIRST_SEED}"), "filled")?;
-        self.must_answer(FIRST, first, &format!("check {FIRST_SEED}"), "same")?;
+        self.computes(FIRST, first, FIRST_SEED)?;
         self.holds(FIRST, START_MIB + STEP_MIB, FIRST_LIMIT)?;
         self.say(&format!(
             "   {FIRST} takes {step} more, and then asks for another {step}: CUDA error 2, out of\n   memory, as on a \
@@ -157,8 +155,7 @@ impl Demo<'_> {
         self.check(used == 0, || {
             format!("{FIRST} is suspended and uses {used} bytes of the GPU")
         })?;
-        self.must_answer(SECOND, second, &format!("fill {SECOND_SEED}"), "filled")?;
-        self.must_answer(SECOND, second, &format!("check {SECOND_SEED}"), "same")?;
+        self.computes(SECOND, second, SECOND_SEED)?;
         self.run(&["ps", "-o", COLUMNS])?;
         self.run(&["resume", FIRST])?;
         let (job, _) = self.job(FIRST)?;
@@ -244,6 +241,12 @@ impl Demo<'_> {
         })?;
         self.checks.push(format!("{name}: {line}: {answer}"));
         Ok(())
+    }
+
+    /// Its kernel must compute the right numbers.
+    fn computes(&mut self, name: &str, program: &mut Program, seed: u32) -> Outcome<()> {
+        self.must_answer(name, program, &format!("fill {seed}"), "filled")?;
+        self.must_answer(name, program, &format!("check {seed}"), "same")
     }
 
     /// The program must see a GPU of this size.

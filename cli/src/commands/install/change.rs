@@ -8,7 +8,7 @@
 //! A file appears by rename, so a program that runs, or a starter in between, never meets half of one.
 
 use std::fs::{self, File, Permissions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -29,8 +29,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// In a document.
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         json!({ "what": self.word, "thing": self.thing })
     }
 }
@@ -56,6 +55,26 @@ impl Changes {
     pub fn say(&mut self, word: &'static str, thing: impl Into<String>) {
         let thing = thing.into();
         self.lines.push(Line { word, thing });
+    }
+
+    /// Says that `thing` is removed, where it is; why it is not goes into `left`.
+    pub fn removed(&mut self, thing: &Path, result: std::io::Result<()>, left: &mut Vec<String>) {
+        match result {
+            Ok(()) => self.say("removed", thing.display().to_string()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => left.push(Failure::cannot("remove", thing, error).message),
+        }
+    }
+
+    /// What was done and found done, in a document.
+    pub fn json(&self) -> Value {
+        self.lines.iter().map(Line::json).collect()
+    }
+
+    /// The same as lines.
+    pub fn text(&self) -> String {
+        let line = |line: &Line| format!("{:<10} {}\n", line.word, line.thing);
+        self.lines.iter().map(line).collect()
     }
 
     /// Was anything changed?
@@ -175,17 +194,18 @@ impl Changes {
     /// Undoes everything, newest first. Answers what is left, and why.
     pub fn undo(&mut self) -> Vec<String> {
         let mut left = Vec::new();
-        let is_unit = |path: &Path| path.extension().is_some_and(|end| end == "service" || end == "socket");
         let mut is_unit_other = false;
+        let mut note =
+            |path: &Path| is_unit_other |= path.extension().is_some_and(|end| end == "service" || end == "socket");
         while let Some(undo) = self.done.pop() {
             let (what, result) = match undo {
                 Undo::Folder(path) => (path.display().to_string(), words(fs::remove_dir(&path))),
                 Undo::New(path) => {
-                    is_unit_other |= is_unit(&path);
+                    note(&path);
                     (path.display().to_string(), words(fs::remove_file(&path)))
                 }
                 Undo::Replaced { path, before } => {
-                    is_unit_other |= is_unit(&path);
+                    note(&path);
                     (path.display().to_string(), words(fs::rename(before, &path)))
                 }
                 Undo::Group => (

@@ -26,8 +26,9 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::{Place, SYSTEM_CONFIG, SYSTEM_DIR};
 use crate::link::{ask, other_brokers};
 use crate::show::report::Report;
-use crate::show::tables::wrapped;
-use change::{Changes, Line};
+use crate::show::tables::headed;
+use crate::show::terminal::Style;
+use change::Changes;
 use proof::Proof;
 use tree::{Content, Placed, Tree};
 
@@ -69,7 +70,7 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
         changes.say("at boot", service::start_line(&tree));
     }
     let notes = notes(root, has_started);
-    say_installed(is_changed, &changes.lines, proof.as_ref(), &notes, report);
+    say_installed(is_changed, &changes, proof.as_ref(), &notes, report);
     Ok(0)
 }
 
@@ -89,12 +90,16 @@ fn put(tree: &Tree, program: &Path, has_started: bool, changes: &mut Changes) ->
     }
     let made = changes.folders().filter_map(|folder| tree.path_of(folder));
     record.extend(made.map(|folder| format!("{FOLDER_MADE}{}", folder.display())));
-    let record = Placed {
-        path: tree.record(),
-        content: Content::Text(record.into_iter().map(|line| line + "\n").collect()),
-        mode: 0o644,
-        is_configuration: false,
-    };
+    let record = Content::Text(
+        record
+            .into_iter()
+            .map(|line| {
+                line + "
+"
+            })
+            .collect(),
+    );
+    let record = Placed::new(tree.record(), record, 0o644);
     if tree.is_of_package() {
         changes.say("kept", "programs, library and units: of the package partage");
     } else {
@@ -169,39 +174,31 @@ fn notes(root: Option<&Path>, has_started: bool) -> Vec<String> {
     }
     if root.is_none() {
         for other in other_brokers::all() {
+            let (user, dir) = (&other.user, other.dir.display());
             notes.push(format!(
-                "a private broker of {} still runs at {}: its jobs go on under it, and what it promised is promised \
-                 beside this host's; new jobs come here. It is gone a minute after its last job; at once: sudo -u {} \
-                 partage broker stop --socket-dir {}",
-                other.user,
-                other.dir.display(),
-                other.user,
-                other.dir.display()
+                "a private broker of {user} still runs at {dir}: its jobs go on under it, and what it promised is \
+                 promised beside this host's; new jobs come here. It is gone a minute after its last job; at once: \
+                 sudo -u {user} partage broker stop --socket-dir {dir}"
             ));
         }
     }
     notes
 }
 
-fn say_installed(is_changed: bool, lines: &[Line], proof: Option<&Proof>, notes: &[String], report: &Report) {
+fn say_installed(is_changed: bool, changes: &Changes, proof: Option<&Proof>, notes: &[String], report: &Report) {
     let body = json!({
         "is_changed": is_changed,
-        "steps": lines.iter().map(Line::json).collect::<Vec<_>>(),
+        "steps": changes.json(),
         "proof": proof.map(|proof| json!({ "is_shown": proof.is_shown, "text": proof.text })),
         "notes": notes,
     });
     report.data("install", body, |style| {
-        let mut text = lines_text(lines);
+        let mut text = changes.text();
         if let Some(proof) = proof {
             let word = if proof.is_shown { "shown" } else { "partly" };
-            text.push_str(&format!(
-                "{word:<10} {}",
-                wrapped(&style.text(&proof.text), style.width, 11)
-            ));
+            text.push_str(&headed(style, word, &proof.text));
         }
-        for note in notes {
-            text.push_str(&format!("note       {}", wrapped(&style.text(note), style.width, 11)));
-        }
+        text.push_str(&notes_text(style, notes));
         if !is_changed {
             text.push_str("nothing changed\n");
         }
@@ -209,11 +206,16 @@ fn say_installed(is_changed: bool, lines: &[Line], proof: Option<&Proof>, notes:
     });
 }
 
-fn lines_text(lines: &[Line]) -> String {
-    lines
-        .iter()
-        .map(|line| format!("{:<10} {}\n", line.word, line.thing))
-        .collect()
+/// What has to be known besides, a note for each.
+fn notes_text(style: &Style, notes: &[String]) -> String {
+    notes.iter().map(|note| headed(style, "note", note)).collect()
+}
+
+/// What an uninstallation did, and its code.
+fn say_uninstalled(is_changed: bool, changes: &Changes, notes: &[String], report: &Report) -> u8 {
+    let body = json!({ "is_changed": is_changed, "steps": changes.json(), "notes": notes });
+    report.data("uninstall", body, |style| changes.text() + &notes_text(style, notes));
+    0
 }
 
 /// `partage uninstall`.
@@ -229,30 +231,26 @@ pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
         if !is_out {
             changes.say("unchanged", preload::FILE);
         }
-        let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
-        let body = json!({ "is_changed": is_out, "steps": steps, "notes": [] });
-        report.data("uninstall", body, |_| lines_text(&changes.lines));
-        return Ok(0);
+        return Ok(say_uninstalled(is_out, &changes, &[], report));
     }
     let Some(record) = read_record(&tree) else {
         let message = nothing_of_ours(&tree);
-        let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
-        report.data(
-            "uninstall",
-            json!({ "is_changed": is_out, "steps": steps, "notes": [message] }),
-            |style| lines_text(&changes.lines) + &style.text(&message) + "\n",
-        );
+        let body = json!({ "is_changed": is_out, "steps": changes.json(), "notes": [message] });
+        report.data("uninstall", body, |style| {
+            changes.text()
+                + &style.text(&message)
+                + "
+"
+        });
         return Ok(0);
     };
     let mut left = Vec::new();
     let mut notes = Vec::new();
     if root.is_none() {
         notes.extend(living_jobs(&host::system_place()));
-        match service::stop() {
-            Ok(true) => changes.say("stopped", "the broker"),
-            Ok(false) => {}
-            // While it runs its files are in use, and users under its rules.
-            Err(failure) => return Err(failure),
+        // While it runs its files are in use, and users under its rules.
+        if service::stop()? {
+            changes.say("stopped", "the broker");
         }
     }
     remove(&tree, &record, &mut changes, &mut left);
@@ -273,19 +271,7 @@ pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
             tree.at(Path::new("/etc/partage")).display()
         ));
     }
-    let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
-    report.data(
-        "uninstall",
-        json!({ "is_changed": true, "steps": steps, "notes": notes }),
-        |style| {
-            let mut text = lines_text(&changes.lines);
-            for note in &notes {
-                text.push_str(&format!("note       {}", wrapped(&style.text(note), style.width, 11)));
-            }
-            text
-        },
-    );
-    Ok(0)
+    Ok(say_uninstalled(true, &changes, &notes, report))
 }
 
 /// Why there is nothing to remove.
@@ -319,28 +305,19 @@ fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &
         ));
     }
     for path in own.into_iter().chain([tree.record()]).map(|path| tree.at(&path)) {
-        match fs::remove_file(&path) {
-            Ok(()) => changes.say("removed", path.display().to_string()),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => left.push(Failure::cannot("remove", &path, error).message),
-        }
+        changes.removed(&path, fs::remove_file(&path), left);
     }
     for folder in tree.own_folders().iter().map(|folder| tree.at(folder)) {
-        match fs::remove_dir(&folder) {
-            Ok(()) => changes.say("removed", folder.display().to_string()),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => left.push(Failure::cannot("remove", &folder, error).message),
-        }
+        changes.removed(&folder, fs::remove_dir(&folder), left);
     }
     // Without a word, as they were made; the lower first. What others put there keeps them.
     let made = record.iter().rev().filter_map(|line| line.strip_prefix(FOLDER_MADE));
     for folder in made.map(Path::new).filter(|folder| tree.is_on_the_way(folder)) {
         use ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound};
-        match fs::remove_dir(tree.at(folder)) {
-            Err(error) if !matches!(error.kind(), NotFound | DirectoryNotEmpty | NotADirectory) => {
-                left.push(Failure::cannot("remove", tree.at(folder), error).message);
-            }
-            _ => {}
+        if let Err(error) = fs::remove_dir(tree.at(folder))
+            && !matches!(error.kind(), NotFound | DirectoryNotEmpty | NotADirectory)
+        {
+            left.push(Failure::cannot("remove", tree.at(folder), error).message);
         }
     }
 }
@@ -348,11 +325,7 @@ fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &
 /// What an installation made outside the files: the socket directory, the group.
 fn remove_from_host(record: &BTreeSet<String>, changes: &mut Changes, left: &mut Vec<String>) {
     host::reload();
-    match fs::remove_dir_all(SYSTEM_DIR) {
-        Ok(()) => changes.say("removed", SYSTEM_DIR),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => left.push(Failure::cannot("remove", Path::new(SYSTEM_DIR), error).message),
-    }
+    changes.removed(Path::new(SYSTEM_DIR), fs::remove_dir_all(SYSTEM_DIR), left);
     if record.contains(GROUP_MADE) && host::has_group() {
         match host::remove_group() {
             Ok(()) => changes.say("removed", format!("group {}", host::GROUP)),

@@ -122,7 +122,7 @@ fn put_tried(
     let tried = trial(&text, &library)?;
     changes.say("tried", tried);
     if read(&file)? != before {
-        return Err(refused(format!("{FILE} changed while it was tried")).hint("run it again"));
+        return Err(Failure::failed(format!("{FILE} changed while it was tried")).hint("run it again"));
     }
     write(&file, text, changes)?;
     // Unlike the trial, with the file in its place.
@@ -160,13 +160,8 @@ fn read(file: &Path) -> Outcome<String> {
 }
 
 fn write(file: &Path, text: String, changes: &mut Changes) -> Outcome<()> {
-    let placed = Placed {
-        path: FILE.into(),
-        content: Content::Text(text),
-        // Whose ld.so may not read it has no limit, and nobody is told.
-        mode: 0o644,
-        is_configuration: false,
-    };
+    // Whose ld.so may not read it has no limit, and nobody is told.
+    let placed = Placed::new(FILE.into(), Content::Text(text), 0o644);
     changes.file(&placed, file).map(drop)
 }
 
@@ -196,7 +191,7 @@ fn trial(text: &str, library: &Path) -> Outcome<String> {
     let tried = std::thread::scope(|scope| scope.spawn(|| try_apart(text, &folder, &programs.dynamic)).join());
     // What was mounted on it ended with the thread.
     let _ = fs::remove_dir(&folder);
-    let tried = tried.unwrap_or_else(|_| Err(refused("the trial ended amid its work".to_owned())));
+    let tried = tried.unwrap_or_else(|_| Err(Failure::failed("the trial ended amid its work".to_owned())));
     for complaint in tried? {
         // What it says without the library, too, is not the library's doing.
         let before = load(&complaint.program, &complaint.loader).err().unwrap_or_default();
@@ -206,7 +201,7 @@ fn trial(text: &str, library: &Path) -> Outcome<String> {
             .find(|line| !before.lines().any(|known| known == *line))
         {
             let program = complaint.program.display();
-            return Err(refused(format!(
+            return Err(Failure::failed(format!(
                 "{program} does not load with {}: {line}",
                 library.display()
             )));
@@ -228,7 +223,7 @@ fn trial(text: &str, library: &Path) -> Outcome<String> {
 fn try_apart(text: &str, folder: &Path, programs: &[(PathBuf, String)]) -> Outcome<Vec<Complaint>> {
     make_view(text, folder).map_err(|why| {
         let message = format!("{FILE} cannot be tried before it is written: {why}");
-        refused(message).hint("run it as root of the host, not in a container")
+        Failure::failed(message).hint("run it as root of the host, not in a container")
     })?;
     run_some()?;
     let complaint = |(program, loader): &(PathBuf, String)| {
@@ -293,7 +288,9 @@ fn programs() -> Outcome<Programs> {
                     "{} is a 32-bit program: ld.so would complain in it each time",
                     path.display()
                 );
-                return Err(refused(message).hint("give jobs the library with `partage run` or `partage cdi generate`"));
+                return Err(
+                    Failure::failed(message).hint("give jobs the library with `partage run` or `partage cdi generate`")
+                );
             }
             _ => {}
         }
@@ -316,7 +313,7 @@ fn run_some() -> Outcome<()> {
         }
         say(Command::new(program).args(more)).map_err(|said| {
             let line = said.lines().next().unwrap_or_default();
-            refused(format!(
+            Failure::failed(format!(
                 "{} does not run with the library in {FILE}: {line}",
                 words.join(" ")
             ))
@@ -346,10 +343,6 @@ fn say(command: &mut Command) -> Result<(), String> {
         "" => Err(output.status.to_string()),
         said => Err(said.to_owned()),
     }
-}
-
-fn refused(message: String) -> Failure {
-    Failure::failed(message)
 }
 
 #[cfg(test)]
@@ -395,14 +388,14 @@ mod tests {
         let file = root.join("etc/ld.so.preload");
         let tree = Tree::new(Some(&root), Path::new("/opt/partage"));
         let tried = |_: &str, _: &Path| Ok("all of them".to_owned());
-        let fails = || Err(refused("/bin/true does not run".to_owned()));
+        let fails = || Err(Failure::failed("/bin/true does not run".to_owned()));
         for before in [None, Some("/x.so # theirs\n")] {
             let now = || fs::read_to_string(&file).ok();
             if let Some(text) = before {
                 fs::write(&file, text).expect("writable");
             }
             let mut changes = Changes::default();
-            let untried = |_: &str, _: &Path| Err(refused("no".to_owned()));
+            let untried = |_: &str, _: &Path| Err(Failure::failed("no".to_owned()));
             put_tried(&tree, &mut changes, untried, || Ok(())).expect_err("it was not tried");
             assert!(!changes.is_any() && now().as_deref() == before);
             // What somebody else writes meanwhile is not written over.

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,6 @@ use serde_json::Value;
 
 use super::change::Changes;
 use crate::commands::container::cdi::KIND;
-use crate::failure::Failure;
 use crate::launch::library_copy;
 use crate::launch::place;
 
@@ -43,7 +41,7 @@ fn of_descriptions(folder: &Path, changes: &mut Changes, left: &mut Vec<String>,
             continue;
         };
         is_found = true;
-        remove_file(&path, changes, left);
+        changes.removed(&path, fs::remove_file(&path), left);
         let elsewhere = libraries_of(&description);
         let elsewhere = elsewhere.filter(|file| !file.starts_with(LIBRARIES) && file.exists());
         let elsewhere: BTreeSet<String> = elsewhere.map(|file| file.display().to_string()).collect();
@@ -79,21 +77,10 @@ fn of_libraries(folder: &Path, changes: &mut Changes, left: &mut Vec<String>) {
     let containers = folder.join("containers");
     let Ok(entries) = fs::read_dir(&containers) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| is_ours(path)) {
-        remove_file(&path, changes, left);
+        changes.removed(&path, fs::remove_file(&path), left);
     }
     for folder in [containers.as_path(), folder] {
-        match fs::remove_dir(folder) {
-            Ok(()) => changes.say("removed", folder.display().to_string()),
-            Err(error) => left.push(Failure::cannot("remove", folder, error).message),
-        }
-    }
-}
-
-fn remove_file(path: &Path, changes: &mut Changes, left: &mut Vec<String>) {
-    match fs::remove_file(path) {
-        Ok(()) => changes.say("removed", path.display().to_string()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => left.push(Failure::cannot("remove", path, error).message),
+        changes.removed(folder, fs::remove_dir(folder), left);
     }
 }
 
@@ -101,16 +88,13 @@ fn remove_file(path: &Path, changes: &mut Changes, left: &mut Vec<String>) {
 /// running programs have loaded and hand on to their children.
 pub fn users_folders() -> Option<String> {
     let first = place::private_dir(0);
-    let (parent, start) = (
-        first.parent()?,
-        first.file_name()?.to_str()?.trim_end_matches('0').to_owned(),
-    );
-    let mut found: Vec<String> = fs::read_dir(parent)
+    let start = first.file_name()?.to_str()?.trim_end_matches('0');
+    let mut found: Vec<String> = fs::read_dir(first.parent()?)
         .ok()?
         .flatten()
         .filter(|entry| {
             let name = entry.file_name();
-            let uid = name.to_str().and_then(|name| name.strip_prefix(start.as_str()));
+            let uid = name.to_str().and_then(|name| name.strip_prefix(start));
             let uid = uid.and_then(|uid| uid.parse::<u32>().ok());
             let data = entry.path().symlink_metadata();
             // Anybody may make a folder of this name: only its owner's own is named.

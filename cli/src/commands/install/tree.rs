@@ -56,6 +56,18 @@ pub struct Placed {
     pub is_configuration: bool,
 }
 
+impl Placed {
+    /// One that is this installation's own.
+    pub fn new(path: PathBuf, content: Content, mode: u32) -> Self {
+        Self {
+            path,
+            content,
+            mode,
+            is_configuration: false,
+        }
+    }
+}
+
 /// Where an installation goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
@@ -135,14 +147,7 @@ impl Tree {
         let mut files = Vec::new();
         if self.has_programs {
             let library = self.prefix.join("lib/partage");
-            let mut copy = |from: PathBuf, path: PathBuf, mode| {
-                files.push(Placed {
-                    path,
-                    content: Content::Copy(from),
-                    mode,
-                    is_configuration: false,
-                });
-            };
+            let mut copy = |from, path, mode| files.push(Placed::new(path, Content::Copy(from), mode));
             copy(program.to_owned(), self.program("partage"), 0o755);
             copy(
                 installed::find(installed::BROKER)?,
@@ -174,17 +179,14 @@ impl Tree {
         }
         let broker = self.program(installed::BROKER);
         let units = UNITS.iter().filter(|_| self.has_units);
-        files.extend(units.map(|(name, text)| Placed {
-            path: unit(name),
-            content: Content::Text(unit_text(text, &broker)),
-            mode: 0o644,
-            is_configuration: false,
-        }));
+        files.extend(units.map(|(name, text)| Placed::new(unit(name), Content::Text(unit_text(text, &broker)), 0o644)));
         files.push(Placed {
-            path: SYSTEM_CONFIG.into(),
-            content: Content::Text(commented(CONFIGURATION_PAGE)),
-            mode: 0o644,
             is_configuration: true,
+            ..Placed::new(
+                SYSTEM_CONFIG.into(),
+                Content::Text(commented(CONFIGURATION_PAGE)),
+                0o644,
+            )
         });
         Ok(files)
     }

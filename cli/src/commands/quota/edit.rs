@@ -4,7 +4,7 @@
 use serde::Serialize;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value, value};
 
-use super::words::{Key, Subject};
+use super::words::{Key, Subject, TABLES};
 
 /// What the file begins with.
 const HEAD: &str =
@@ -84,10 +84,8 @@ pub fn unset(text: &str, subject: &Subject, keys: &[Key]) -> Result<(String, Vec
             changed.push(gone(key.to_string(), old));
         }
         if keys.is_empty() {
-            changed = values(rule, Some(subject))
-                .into_iter()
-                .map(|(key, old)| gone(key, old))
-                .collect();
+            let all = values(rule, Some(subject)).into_iter();
+            changed = all.map(|(key, old)| gone(key, old)).collect();
         }
         let is_bare = rule.iter().all(|(key, _)| matches!(key, "name" | "match"));
         if keys.is_empty() || is_bare {
@@ -222,9 +220,9 @@ fn values(rule: &Table, subject: Option<&Subject>) -> Vec<(String, String)> {
     if let Some(class) = rule.get("class").and_then(Item::as_value) {
         values.push(("class".to_owned(), say(class)));
     }
-    for table in Key::tables() {
-        let place = rule.get(table).and_then(Item::as_table_like);
-        for (key, item) in place.into_iter().flat_map(|place| place.iter()) {
+    for (table, _) in TABLES {
+        let place = rule.get(table).and_then(Item::as_table_like).into_iter();
+        for (key, item) in place.flat_map(TableLike::iter) {
             let key = Key::of(Some(table), key, subject);
             values.extend(item.as_value().map(|value| (key.to_string(), say(value))));
         }

@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -126,17 +125,9 @@ impl QuotaFile {
             .iter()
             .map(|path| if *path == self.path { new } else { path.as_path() });
         let files = Some(self.configuration.as_path()).filter(|path| path.symlink_metadata().is_ok());
-        let broker = installed::find(installed::BROKER)?;
-        let output = Command::new(&broker)
-            .arg("--check")
-            .args(files.into_iter().chain(others))
-            .output()
-            .map_err(|why| failed(&broker, &why))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-        Err(Failure::invalid(in_words(&said, new, &self.path)))
+        let checked = installed::check_configuration(files.into_iter().chain(others))?;
+        let wrong = |said: String| Failure::invalid(in_words(&said, new, &self.path));
+        checked.map(drop).map_err(wrong)
     }
 
     fn drop_ins(&self) -> Outcome<Vec<PathBuf>> {

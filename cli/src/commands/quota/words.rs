@@ -27,11 +27,11 @@ const EACH_JOB: [&str; 8] = [
 ];
 /// Of those the ones that nobody takes for a sum over jobs: they need no prefix.
 const NO_SUM: [&str; 3] = ["process-mem", "priority", "time-limit"];
-/// Tables of a rule, with what their keys begin with here.
-const TABLES: [(&str, &str); 3] = [
-    ("max", "each-job."),
-    ("each_user", "each-user."),
+/// Tables of a rule, with what their keys begin with here; in the order in which they are listed.
+pub const TABLES: [(&str, &str); 3] = [
     ("together", "together."),
+    ("each_user", "each-user."),
+    ("max", "each-job."),
 ];
 /// All keys, for whoever wrote another one.
 const KEYS: &str = "for all jobs of SUBJECT together: mem, compute, gpus, jobs; for all jobs of each of its users: \
@@ -76,10 +76,7 @@ impl Subject {
 
     /// The name alone; `*` for everybody.
     pub fn name(&self) -> &str {
-        match self {
-            Self::Everybody => "*",
-            Self::User(name) | Self::Group(name) => name,
-        }
+        self.matching().map_or("*", |(_, name)| name)
     }
 
     /// The key of a rule's `match`, and what it must be; none for everybody.
@@ -121,16 +118,12 @@ impl Subject {
     /// The name of its rule. A name that rules cannot have is replaced by its number, which is as unique.
     pub fn rule_name(&self) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let (kind, name) = match self {
-            Self::Everybody => return "quota-everybody".to_owned(),
-            Self::User(name) => ("user", name),
-            Self::Group(name) => ("group", name),
+        let Some((kind, name)) = self.matching() else {
+            return "quota-everybody".to_owned();
         };
         let word = match name.chars().all(is_plain) && name.len() <= 48 {
-            true => name.clone(),
-            false => self
-                .number()
-                .map_or_else(|| "x".to_owned(), |number| number.to_string()),
+            true => name.to_owned(),
+            false => self.number().map_or("x".to_owned(), |number| number.to_string()),
         };
         format!("quota-{kind}-{word}")
     }
@@ -194,7 +187,7 @@ impl Key {
     pub fn parse(text: &str, subject: &Subject) -> Result<Self, String> {
         let word = text.replace('_', "-");
         let prefixed = TABLES.iter().find_map(|(table, prefix)| {
-            let key = word.strip_prefix(&prefix.replace('_', "-"))?;
+            let key = word.strip_prefix(prefix)?;
             let known: &[&str] = if *table == "max" { &EACH_JOB } else { &TOTALS };
             known.contains(&key).then_some((Some(*table), key))
         });
@@ -223,11 +216,6 @@ impl Key {
             key: key.to_owned(),
             name,
         }
-    }
-
-    /// The tables in which keys are, in the order in which they are listed.
-    pub fn tables() -> impl Iterator<Item = &'static str> {
-        ["together", "each_user", "max"].into_iter()
     }
 
     /// Is its value a number in the file?

@@ -84,25 +84,22 @@ pub struct Order<'a> {
     pub generation: &'a str,
     /// The folder of the broker's sockets.
     pub sockets: &'a Path,
-    /// When it is given up.
-    pub until: Instant,
-    /// After how long that is.
+    /// For how long its processes may take to come back.
     pub within: Duration,
 }
 
-/// Starts the first process of new namespaces, and waits until it says that the others run.
+/// Starts the first process of new namespaces, and waits until it says that the others run, or gives it up at `until`.
 ///
 /// # Errors
 /// What it says instead, or the system's.
-pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
+pub fn begin(order: &Order<'_>, until: Instant, work: &Work) -> Outcome<Pid> {
     let system = |what: &'static str| {
         move |error: nix::Error| Failure::failed(format!("cannot {what}: {}", error.desc().to_lowercase()))
     };
     let program = installed::find(installed::BROKER)?;
     let (hears, says) = pipe().map_err(system("make a pipe"))?;
     let folder = order.folder.for_child()?;
-    let (until, within) = (order.until, order.within);
-    let order = json!({
+    let words = json!({
         "criu": order.criu,
         "folder": folder.as_raw_fd(),
         "generation": order.generation,
@@ -111,7 +108,7 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
         "report": says.as_raw_fd(),
     });
     let mut command = Command::new(program);
-    command.arg("--restore-helper").arg(order.to_string());
+    command.arg("--restore-helper").arg(words.to_string());
     for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
         command.env_remove(name);
     }
@@ -136,15 +133,9 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     let _ = nix::sys::wait::waitpid(pid, None);
-    let late = || {
-        let within = nanoseconds(within);
-        format!(
-            "CRIU did not end within {}; --timeout gives it longer",
-            format_duration(within)
-        )
-    };
+    let within = format_duration(nanoseconds(order.within));
     let why = match said.trim() {
-        _ if !is_in_time => late(),
+        _ if !is_in_time => format!("CRIU did not end within {within}; --timeout gives it longer"),
         "" => "the first process ended without a word".to_owned(),
         said => said.to_owned(),
     };

@@ -62,15 +62,15 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
     let (generation, manifest) = open(&found, &opened, arguments.generation)?;
     let saved = saved(arguments, &found)?;
     let request = as_run(arguments, &manifest, saved)?;
-    let snapshot = Snapshot {
+    let order = Order {
+        criu: &criu,
         folder: &opened,
         generation: &generation,
-        manifest: &manifest,
-        request: &request,
+        sockets: &place.dir,
         within: within(arguments, &manifest)?,
     };
     if !arguments.detach {
-        return run(&snapshot, &criu, place, report, None);
+        return run(&order, &manifest, &request, place, report, None);
     }
     let (hears, says) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
         .map_err(|error| Failure::failed(format!("cannot make a pipe: {}", error.desc())))?;
@@ -80,7 +80,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
             drop(hears);
             let _ = nix::unistd::setsid();
             let mut told = says.try_clone().map(std::fs::File::from);
-            let done = run(&snapshot, &criu, place, report, Some(says));
+            let done = run(&order, &manifest, &request, place, report, Some(says));
             if let (Err(failure), Ok(told)) = (&done, &mut told) {
                 // Nobody may be there to hear it.
                 let _ = told.write_all(&[failure.exit_code(true)]);
@@ -135,27 +135,15 @@ fn open(path: &Path, folder: &Folder, generation: Option<u64>) -> Outcome<(Strin
     Ok((name.to_owned(), Manifest::parse(manifest.as_bytes()).map_err(unfit)?))
 }
 
-/// A snapshot that is to be restored.
-struct Snapshot<'a> {
-    folder: &'a Folder,
-    /// The generation's name in it.
-    generation: &'a str,
-    manifest: &'a Manifest,
-    /// What the job asks for.
-    request: &'a RunRequest,
-    /// For how long its processes may take to come back.
-    within: Duration,
-}
-
 /// Everything from the admission on; `says` hears the code of a detached one.
-fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, says: Option<OwnedFd>) -> Outcome<u8> {
-    let Snapshot {
-        folder,
-        generation,
-        manifest,
-        request,
-        within,
-    } = *snapshot;
+fn run(
+    order: &Order<'_>,
+    manifest: &Manifest,
+    request: &RunRequest,
+    place: &Place,
+    report: &Report,
+    says: Option<OwnedFd>,
+) -> Outcome<u8> {
     let admission = Admission {
         place,
         report,
@@ -171,19 +159,11 @@ fn run(snapshot: &Snapshot<'_>, criu: &Path, place: &Place, report: &Report, say
         }
     };
     let mut connection = launch_broker::reach(place)?;
-    let until = Instant::now() + within;
-    expect(&mut connection, (manifest, within), place)?;
+    let until = Instant::now() + order.within;
+    expect(&mut connection, (manifest, order.within), place)?;
     let signals = supervise::block().map_err(|error| Failure::failed(error.desc()))?;
     let work = Work::new()?;
-    let order = Order {
-        criu,
-        folder,
-        generation,
-        sockets: &place.dir,
-        until,
-        within,
-    };
-    let first = processes::begin(&order, &work)?;
+    let first = processes::begin(order, until, &work)?;
     // Now: SIGKILL, as of `checkpoint --stop`, leaves no moment for it.
     drop(work);
     let failed = Arc::new(AtomicU8::new(0));

@@ -41,9 +41,7 @@ pub enum FileKind {
 /// # Errors
 /// The file cannot be read.
 pub fn kind(path: &Path) -> std::io::Result<FileKind> {
-    let file = File::open(path)?;
-    let mut head = Vec::new();
-    (&file).take(512).read_to_end(&mut head)?;
+    let (file, head) = open(path)?;
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|&b| b == b'\n').next().unwrap_or_default();
         return Ok(FileKind::Script(String::from_utf8_lossy(line).trim().to_owned()));
@@ -60,15 +58,15 @@ pub fn kind(path: &Path) -> std::io::Result<FileKind> {
             "for another processor (ELF machine {machine})"
         )));
     }
-    let interpreter = segments(&file, &head)
-        .into_iter()
-        .find(|s| s.kind == PT_INTERP)
-        .and_then(|segment| {
-            let bytes = read_at(&file, segment.offset, segment.size)?;
-            let path = bytes.split(|&b| b == 0).next()?;
-            Some(String::from_utf8_lossy(path).into_owned())
-        });
-    Ok(FileKind::Elf { interpreter })
+    let interpreter = || {
+        let segment = segments(&file, &head)?.into_iter().find(|s| s.kind == PT_INTERP)?;
+        let bytes = read_at(&file, segment.offset, segment.size)?;
+        let path = bytes.split(|&b| b == 0).next()?;
+        Some(String::from_utf8_lossy(path).into_owned())
+    };
+    Ok(FileKind::Elf {
+        interpreter: interpreter(),
+    })
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -78,13 +76,17 @@ const OWN_MACHINE: u16 = 183;
 
 /// The highest `GLIBC_x.y` that a library needs; none when it needs no versioned symbol.
 pub fn newest_glibc_needed(path: &Path) -> std::io::Result<Option<(u32, u32)>> {
+    let (file, head) = open(path)?;
+    let versions = versions_needed(&file, &head).unwrap_or_default();
+    Ok(versions.iter().filter_map(|version| glibc_version(version)).max())
+}
+
+/// A file and its beginning.
+fn open(path: &Path) -> std::io::Result<(File, Vec<u8>)> {
     let file = File::open(path)?;
     let mut head = Vec::new();
-    (&file).take(64).read_to_end(&mut head)?;
-    Ok(versions_needed(&file, &head)
-        .iter()
-        .filter_map(|v| glibc_version(v))
-        .max())
+    (&file).take(512).read_to_end(&mut head)?;
+    Ok((file, head))
 }
 
 /// `GLIBC_2.17` as (2, 17).
@@ -96,9 +98,7 @@ fn glibc_version(name: &str) -> Option<(u32, u32)> {
 /// The libraries that a program names as needed, by soname; none when the file cannot be read.
 pub fn libraries_needed(path: &Path) -> Vec<String> {
     let read = || {
-        let file = File::open(path).ok()?;
-        let mut head = Vec::new();
-        (&file).take(64).read_to_end(&mut head).ok()?;
+        let (file, head) = open(path).ok()?;
         let dynamic = Dynamic::read(&file, &head)?;
         let names = dynamic.entries().filter(|(tag, _)| *tag == DT_NEEDED);
         Some(names.filter_map(|(_, at)| dynamic.name(at)).collect())
@@ -115,7 +115,7 @@ struct Dynamic {
 
 impl Dynamic {
     fn read(file: &File, head: &[u8]) -> Option<Self> {
-        let segments = segments(file, head);
+        let segments = segments(file, head)?;
         let place = segments.iter().find(|s| s.kind == PT_DYNAMIC)?;
         let section = read_at(file, place.offset, place.size)?;
         let mut dynamic = Self {
@@ -153,13 +153,9 @@ impl Dynamic {
 }
 
 /// Walks `.gnu.version_r` by way of the dynamic section.
-fn versions_needed(file: &File, head: &[u8]) -> Vec<String> {
-    let Some(dynamic) = Dynamic::read(file, head) else {
-        return Vec::new();
-    };
-    let Some(mut need) = dynamic.value(DT_VERNEED).and_then(|at| dynamic.offset_of(at)) else {
-        return Vec::new();
-    };
+fn versions_needed(file: &File, head: &[u8]) -> Option<Vec<String>> {
+    let dynamic = Dynamic::read(file, head)?;
+    let mut need = dynamic.offset_of(dynamic.value(DT_VERNEED)?)?;
     let mut names = Vec::new();
     // Elf64_Verneed: u16 version, u16 count, u32 file, u32 aux, u32 next.
     for _ in 0..dynamic.value(DT_VERNEEDNUM).unwrap_or(0).min(64) {
@@ -180,7 +176,7 @@ fn versions_needed(file: &File, head: &[u8]) -> Vec<String> {
         }
         need += u64::from(next);
     }
-    names
+    Some(names)
 }
 
 struct Segment {
@@ -190,16 +186,9 @@ struct Segment {
     size: u64,
 }
 
-fn segments(file: &File, head: &[u8]) -> Vec<Segment> {
-    let (Some(at), Some(size), Some(count)) = (u64_at(head, 32), u16_at(head, 54), u16_at(head, 56)) else {
-        return Vec::new();
-    };
-    let Some(table) = read_at(file, at, u64::from(size) * u64::from(count)) else {
-        return Vec::new();
-    };
-    if size < 56 {
-        return Vec::new();
-    }
+fn segments(file: &File, head: &[u8]) -> Option<Vec<Segment>> {
+    let (at, size, count) = (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?);
+    let table = read_at(file, at, u64::from(size) * u64::from(count)).filter(|_| size >= 56)?;
     let one = |p: &[u8]| {
         Some(Segment {
             kind: u32_at(p, 0)?,
@@ -210,11 +199,8 @@ fn segments(file: &File, head: &[u8]) -> Vec<Segment> {
     };
     // Sums of foreign numbers must not overflow later: such a segment lies outside any file.
     let is_sane = |s: &Segment| s.offset < 1 << 48 && s.address < 1 << 56 && s.size < 1 << 48;
-    table
-        .chunks_exact(usize::from(size))
-        .filter_map(one)
-        .filter(is_sane)
-        .collect()
+    let segments = table.chunks_exact(usize::from(size)).filter_map(one);
+    Some(segments.filter(is_sane).collect())
 }
 
 fn read_at(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
