@@ -184,16 +184,11 @@ impl From<ErrorView> for Failure {
             // The loader's reason is for `doctor`; here it would stand between the finding and the way out.
             message = NO_DRIVER.to_owned();
         }
-        let hint = match view.code {
-            ErrorCode::NoDriver => view
-                .hint
-                .or_else(|| Some("try: partage sim -- partage run …".to_owned())),
-            _ => view.hint,
-        };
+        let way_out = (view.code == ErrorCode::NoDriver).then(|| "try: partage sim -- partage run …".to_owned());
         Self {
             kind: view.code.into(),
             message,
-            hint,
+            hint: view.hint.or(way_out),
             holders: view.holders,
         }
     }

@@ -46,10 +46,8 @@ fn job_text(style: &Style, job: &JobView) -> String {
     ];
     if !job.labels.is_empty() {
         let one = |(key, value): &(String, String)| format!("{key}={value}");
-        lines.push((
-            "labels",
-            style.text(&job.labels.iter().map(one).collect::<Vec<_>>().join(" ")),
-        ));
+        let labels: Vec<String> = job.labels.iter().map(one).collect();
+        lines.push(("labels", style.text(&labels.join(" "))));
     }
     if let Some(container) = &job.container {
         let mut text = container.id.clone();
@@ -75,10 +73,8 @@ fn job_text(style: &Style, job: &JobView) -> String {
     ));
     for client in &job.clients {
         let used: u64 = client.used_bytes.iter().sum();
-        lines.push((
-            "process",
-            format!("{} {}, {}", client.pid, style.state(&client.state), format_bytes(used)),
-        ));
+        let text = format!("{} {}, {}", client.pid, style.state(&client.state), format_bytes(used));
+        lines.push(("process", text));
     }
     lines.extend(time_of(style, job));
     for note in &job.notes {
@@ -92,21 +88,14 @@ fn job_text(style: &Style, job: &JobView) -> String {
 fn device_lines(style: &Style, device: &JobDeviceView) -> Vec<Line> {
     let by = |words: &str| time::by(style, words);
     let request = format_bytes(device.request_bytes);
+    let name = format!("{} {} {}", gpu(device), style.text(model(&device.model)), device.uuid);
+    let (used, peak) = (format_bytes(device.used_bytes), format_bytes(device.peak_bytes));
+    let used = format!("{used}, at most {peak}");
     let mut lines = vec![
-        (
-            "gpu",
-            format!("{} {} {}", gpu(device), style.text(model(&device.model)), device.uuid),
-        ),
+        ("gpu", name),
         ("  limit", limit(device) + &by(&device.limit_from)),
         ("  promised", request + &by(&device.request_from)),
-        (
-            "  used",
-            format!(
-                "{}, at most {}",
-                format_bytes(device.used_bytes),
-                format_bytes(device.peak_bytes)
-            ),
-        ),
+        ("  used", used),
         ("  granted", format_bytes(device.granted_bytes)),
     ];
     lines.extend(time::time_lines(style, device));

@@ -56,25 +56,13 @@ fn ps_text(
     }
     let mut text = if jobs.is_empty() { "no jobs\n".to_owned() } else { table };
     text.push_str(&time::table(style, jobs));
-    for process in unmanaged {
-        text.push_str(&tables::described(style, "", 0, &style.text(&unmanaged_text(process))));
-    }
+    let line = |said: String| tables::described(style, "", 0, &style.text(&said));
+    text.extend(unmanaged.iter().map(unmanaged_text).map(line));
     // What was noted of a job that ended is `why`'s to tell: hundreds may have ended.
-    for (job, note) in jobs
-        .iter()
-        .filter(|job| job.ended_ns.is_none())
-        .flat_map(|job| job.notes.iter().map(move |note| (job, note)))
-    {
-        text.push_str(&tables::described(
-            style,
-            "",
-            0,
-            &style.text(&format!("{}: {note}", job.job)),
-        ));
+    for job in jobs.iter().filter(|job| job.ended_ns.is_none()) {
+        text.extend(job.notes.iter().map(|note| line(format!("{}: {note}", job.job))));
     }
-    if let Some(sentence) = other_brokers::sentence(others) {
-        text.push_str(&tables::described(style, "", 0, &style.text(&sentence)));
-    }
+    text.extend(other_brokers::sentence(others).map(line));
     text
 }
 
@@ -84,21 +72,15 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
         (None, Some(uid)) => format!(" of uid {uid}"),
         (None, None) => String::new(),
     };
-    let command = process
-        .command
-        .as_ref()
-        .map_or(String::new(), |command| format!(" ({command})"));
-    let job = process
-        .job
-        .as_ref()
-        .map_or(String::new(), |job| format!(", started in {job}"));
-    let time = process.busy.filter(|part| *part > 0.0).map_or(String::new(), |part| {
-        format!(" and {} of its time", time::percent(part))
-    });
-    let broker = process
-        .other_broker
-        .as_ref()
-        .map_or(String::new(), |owner| format!(", managed by {owner}'s broker"));
+    let said = |before: &str, word: &Option<String>, after: &str| match word {
+        Some(word) => format!("{before}{word}{after}"),
+        None => String::new(),
+    };
+    let command = said(" (", &process.command, ")");
+    let job = said(", started in ", &process.job, "");
+    let time = process.busy.filter(|part| *part > 0.0).map(time::percent);
+    let time = said(" and ", &time, " of its time");
+    let broker = said(", managed by ", &process.other_broker, "'s broker");
     format!(
         "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}{broker}",
         process.pid,

@@ -19,7 +19,7 @@ use crate::launch::container;
 use crate::launch::place::Place;
 use crate::launch::preflight::verdict::Unmanaged;
 use crate::launch::run_settings::read_settings;
-use crate::launch::start::{Launch, start};
+use crate::launch::start::start;
 use crate::launch::{installed, lazy, nested, variables};
 use crate::link::other_brokers;
 use crate::show::devices::devices_text;
@@ -130,11 +130,7 @@ fn run_as_job(command: Command, request: RunRequest, arguments: &Run, place: &Pl
             if !arguments.quiet {
                 say_others(&admitted, place, report);
             }
-            let words_of = Launch {
-                is_quiet: arguments.quiet,
-                has_summary: arguments.summary,
-            };
-            start(command, &admitted, place, words_of, report)
+            start(command, &admitted, place, arguments, report)
         }
     }
 }
@@ -183,12 +179,9 @@ fn say_admitted(admitted: &Admitted, waited: Option<u64>, is_quiet: bool, report
 
 /// What a private broker promised, another user's may have promised as well.
 fn say_others(admitted: &Admitted, place: &Place, report: &Report) {
-    let others = if admitted.is_private {
-        other_brokers::beside(place)
-    } else {
-        Vec::new()
-    };
-    if let Some(sentence) = other_brokers::sentence(&others) {
+    if admitted.is_private
+        && let Some(sentence) = other_brokers::sentence(&other_brokers::beside(place))
+    {
         report.say(&sentence);
     }
 }
@@ -219,11 +212,8 @@ fn run_without_gpu(command: Command, arguments: &Run, place: &Place, report: &Re
 
 /// `on GPU 3 (H200), limit 35.2 GiB, promise 30 %`, and how far a private broker's word goes.
 fn on_devices(admitted: &Admitted) -> String {
-    let mut text = format!(
-        "on {}{}",
-        devices_text(&admitted.devices),
-        time::terms_text(&admitted.terms)
-    );
+    let (devices, terms) = (devices_text(&admitted.devices), time::terms_text(&admitted.terms));
+    let mut text = format!("on {devices}{terms}");
     let has_limit = admitted.devices.iter().any(|device| device.limit_bytes.is_some());
     if admitted.is_private && (has_limit || admitted.terms.promise > 0.0) {
         text.push_str("; promised among your own jobs only");

@@ -20,6 +20,7 @@ use crate::arguments::Sim;
 use crate::commands::broker;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::command::Command;
+use crate::launch::environment::forget_job;
 use crate::launch::execute::Environment;
 use crate::launch::installed;
 use crate::launch::launch_broker::open_own;
@@ -275,15 +276,7 @@ fn environment(mut environment: Environment, root: &Path, dir: &Path) -> Environ
     environment.set("PARTAGE_SIM_DIR", dir);
     environment.set("PARTAGE_SOCKET_DIR", dir.join("broker"));
     // Left over from a job that has ended (in a living one we would not be here).
-    for name in [
-        "PARTAGE_TOKEN",
-        "PARTAGE_DEVICES",
-        "PARTAGE_MEM_BYTES",
-        "PARTAGE_BROKER",
-        "PARTAGE_LAZY_REQUEST",
-    ] {
-        environment.remove(name);
-    }
+    forget_job(&mut environment);
     if let Some(held) = environment
         .get("LD_PRELOAD")
         .map(|held| held.to_string_lossy().into_owned())

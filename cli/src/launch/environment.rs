@@ -9,6 +9,9 @@ use crate::launch::library_copy;
 use crate::launch::place::Place;
 use crate::launch::preflight::elf;
 
+/// The variable that carries the request of `run --lazy` to the library.
+pub const LAZY_REQUEST: &str = "PARTAGE_LAZY_REQUEST";
+
 /// Says which file the library may write a denial to: none with `-q`.
 pub fn set_standard_error(environment: &mut Environment, is_quiet: bool) {
     let file = if is_quiet {
@@ -64,11 +67,22 @@ pub fn let_sanitizer_start(environment: &mut Environment, file: &Path) {
 /// Names the job that COMMAND begins, in place of another one's variables and of those that `run` has read.
 pub fn begin_job(environment: &mut Environment, token: &str, place: &Place) {
     remove_twins(environment);
-    for name in ["PARTAGE_BROKER", "PARTAGE_DEVICES", "PARTAGE_MEM_BYTES"] {
-        environment.remove(name);
-    }
+    forget_job(environment);
     environment.set("PARTAGE_TOKEN", token);
     environment.set("PARTAGE_SOCKET_DIR", &place.dir);
+}
+
+/// Removes what another job left.
+pub fn forget_job(environment: &mut Environment) {
+    for name in [
+        "PARTAGE_TOKEN",
+        "PARTAGE_BROKER",
+        "PARTAGE_DEVICES",
+        "PARTAGE_MEM_BYTES",
+    ] {
+        environment.remove(name);
+    }
+    environment.remove(LAZY_REQUEST);
 }
 
 /// Removes the variables that `run` has read.

@@ -14,15 +14,13 @@ use serde_json::json;
 use crate::arguments::Run;
 use crate::failure::{Failure, Outcome, reason};
 use crate::launch::command::Command;
-use crate::launch::environment;
+use crate::launch::environment::{self, LAZY_REQUEST};
 use crate::launch::launch_broker;
 use crate::launch::library_copy;
 use crate::launch::place::{Place, Rule};
 use crate::show::report::Report;
 use crate::show::terminal;
 
-/// The variable that carries the request to the library.
-pub const REQUEST: &str = "PARTAGE_LAZY_REQUEST";
 /// Bytes of COMMAND that go along, for its owner's eyes in `ps`: variables and arguments share one space.
 const SHOWN_COMMAND: usize = 1024;
 
@@ -40,7 +38,7 @@ pub fn check(arguments: &Run) -> Outcome<()> {
 
 /// Is this process inside a `run --lazy`?
 pub fn is_inside() -> bool {
-    std::env::var_os(REQUEST).is_some_and(|request| !request.is_empty())
+    std::env::var_os(LAZY_REQUEST).is_some_and(|request| !request.is_empty())
 }
 
 /// What a dry run says of a lazy one.
@@ -90,7 +88,7 @@ pub fn start(
         environment.remove("CUDA_VISIBLE_DEVICES");
     }
     environment::begin_job(environment, &token, place);
-    environment.set(REQUEST, document);
+    environment.set(LAZY_REQUEST, document);
     if place.rule == Rule::Private {
         // Only a broker that is not there yet needs the hint, and it may do without.
         if let Err(failure) = launch_broker::remember_driver(place)

@@ -137,10 +137,8 @@ pub fn foreign_root() -> Option<u32> {
 fn foreign_root_of(map: &str, overflow: &str) -> Option<u32> {
     // Inner number, outer number, how many, in each line. The outer one is of the parent namespace; only what is
     // mapped from its 0 on can be root.
-    let shows_root = map.lines().any(|line| {
-        let mut words = line.split_ascii_whitespace();
-        words.nth(1).is_some_and(|outer| outer == "0")
-    });
+    let mut outer = map.lines().map(|line| line.split_ascii_whitespace().nth(1));
+    let shows_root = outer.any(|outer| outer == Some("0"));
     if shows_root { None } else { overflow.trim().parse().ok() }
 }
 

@@ -124,37 +124,29 @@ fn refuse_none(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcom
 
 /// `--idle-release` in nanoseconds.
 fn read_idle_release(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<u64>> {
-    let Some(text) = arguments.idle_release.as_deref() else {
-        return Ok(None);
-    };
-    let ns = parse_duration(text).map_err(|why| bad("idle_release", why.to_string()))?;
-    if ns < SECOND_NS {
-        return Err(bad("idle_release", format!("{text:?} is less than 1s")));
+    let ns = arguments.idle_release.as_deref().map(a_second_or_more).transpose();
+    ns.map_err(|why| bad("idle_release", why))
+}
+
+fn a_second_or_more(text: &str) -> Result<u64, String> {
+    match parse_duration(text).map_err(|why| why.to_string())? {
+        ns if ns < SECOND_NS => Err(format!("{text:?} is less than 1s")),
+        ns => Ok(ns),
     }
-    Ok(Some(ns))
 }
 
 /// `--checkpoint-every` and `--checkpoint-out`. The folder is made, and CRIU looked for, by
 /// [`snapshot::prepare`](crate::commands::snapshot::prepare).
 fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<SavedEvery>> {
-    let (text, out) = match (&arguments.checkpoint_every, &arguments.checkpoint_out) {
-        (None, None) => return Ok(None),
-        (Some(text), Some(out)) => (text, out),
-        (Some(_), None) => {
-            return Err(bad(
-                "checkpoint_every",
-                "where to? Say --checkpoint-out DIR too".to_owned(),
-            ));
-        }
-        (None, Some(_)) => {
-            return Err(bad(
-                "checkpoint_out",
-                "how often? Say --checkpoint-every DUR too".to_owned(),
-            ));
-        }
-    };
-    let saved = saved_every(text, out).map_err(|why| bad("checkpoint_every", why))?;
-    Ok(Some(saved))
+    let lacks = |id, why: &str| Err(bad(id, why.to_owned()));
+    match (&arguments.checkpoint_every, &arguments.checkpoint_out) {
+        (None, None) => Ok(None),
+        (Some(text), Some(out)) => saved_every(text, out)
+            .map(Some)
+            .map_err(|why| bad("checkpoint_every", why)),
+        (Some(_), None) => lacks("checkpoint_every", "where to? Say --checkpoint-out DIR too"),
+        (None, Some(_)) => lacks("checkpoint_out", "how often? Say --checkpoint-every DUR too"),
+    }
 }
 
 /// What `--checkpoint-every` means, for a folder.
@@ -162,12 +154,8 @@ fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
 /// # Errors
 /// A clause: it is no time, or too short.
 pub fn saved_every(text: &str, out: &Path) -> Result<SavedEvery, String> {
-    let every_ns = parse_duration(text).map_err(|why| why.to_string())?;
-    if every_ns < SECOND_NS {
-        return Err(format!("{text:?} is less than 1s"));
-    }
     Ok(SavedEvery {
-        every_ns,
+        every_ns: a_second_or_more(text)?,
         out: out.to_string_lossy().into_owned(),
         ..SavedEvery::default()
     })
@@ -260,13 +248,10 @@ pub fn check_name(name: &str) -> Result<(), String> {
             "bad name {name:?} (use a letter, then letters, digits, '.', '_' or '-'; at most 64)"
         ));
     }
-    let is_job_id = name
-        .strip_prefix('j')
-        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-    if is_job_id {
-        Err(format!("{name} would look like a job id: choose another name"))
-    } else {
-        Ok(())
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match name.strip_prefix('j').is_some_and(is_number) {
+        true => Err(format!("{name} would look like a job id: choose another name")),
+        false => Ok(()),
     }
 }
 

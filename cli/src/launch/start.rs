@@ -3,34 +3,30 @@
 
 use partage_protocol::admin::Admitted;
 
+use crate::arguments::Run;
 use crate::failure::Outcome;
 use crate::launch::command::Command;
 use crate::launch::environment::{begin_job, let_sanitizer_start, set_standard_error};
-use crate::launch::lazy::REQUEST;
 use crate::launch::place::Place;
 use crate::launch::summary::summarise;
 use crate::launch::{library_copy, supervise};
 use crate::show::report::Report;
 
-/// What is said while COMMAND runs and after it.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch {
-    /// `-q`.
-    pub is_quiet: bool,
-    /// `--summary`.
-    pub has_summary: bool,
-}
-
 /// Becomes COMMAND as the first process of an admitted job, or with `--summary` its parent.
 ///
 /// # Errors
 /// The library or the broker is not installed, or COMMAND cannot be run.
-pub fn start(mut command: Command, admitted: &Admitted, place: &Place, launch: Launch, report: &Report) -> Outcome<u8> {
+pub fn start(
+    mut command: Command,
+    admitted: &Admitted,
+    place: &Place,
+    arguments: &Run,
+    report: &Report,
+) -> Outcome<u8> {
     let library = library_copy::provide(&place.dir)?;
     let environment = &mut command.environment;
     begin_job(environment, &admitted.token, place);
     environment.remove("CUDA_VISIBLE_DEVICES");
-    environment.remove(REQUEST);
     // A process that starts while no broker answers must not see other jobs' devices.
     let devices: Vec<&str> = admitted.devices.iter().map(|device| device.uuid.as_str()).collect();
     environment.set("PARTAGE_DEVICES", devices.join(","));
@@ -42,10 +38,10 @@ pub fn start(mut command: Command, admitted: &Admitted, place: &Place, launch: L
     if admitted.is_private {
         environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
     }
-    set_standard_error(environment, launch.is_quiet);
+    set_standard_error(environment, arguments.quiet);
     command.preload(&library);
     let_sanitizer_start(&mut command.environment, &command.file);
-    if launch.has_summary {
+    if arguments.summary {
         let code = supervise::run(&command.file, &command.words, &command.environment)?;
         summarise(admitted, u32::from(code), place, report);
         return Ok(code);

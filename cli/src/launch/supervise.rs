@@ -37,10 +37,7 @@ pub fn run(file: &Path, words: &[OsString], environment: &Environment) -> Outcom
     let waited = waited();
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), Some(&mut before)).map_err(fail)?;
-    // Ignored SIGCHLD would be thrown away instead of waited for, and the child reaped by the kernel.
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: SIG_DFL is no code of ours.
-    let children = unsafe { sigaction(Signal::SIGCHLD, &default) }.map_err(fail)?;
+    let children = heed_children().map_err(fail)?;
     // SAFETY: this process has one thread, so the child may use everything that the parent may.
     match unsafe { fork() }.map_err(fail)? {
         ForkResult::Child => {
@@ -68,6 +65,14 @@ fn is_ignored(signal: Signal) -> bool {
     }
 }
 
+/// An ignored SIGCHLD would be thrown away instead of waited for, and the child reaped by the kernel. Answers what held
+/// before.
+fn heed_children() -> Result<SigAction, Errno> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: SIG_DFL is no code of ours.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }
+}
+
 fn waited() -> SigSet {
     let mut waited: SigSet = FORWARDED.iter().copied().collect();
     waited.add(Signal::SIGCHLD);
@@ -85,9 +90,7 @@ pub fn block() -> Result<SigSet, Errno> {
         waited.remove(signal);
     }
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), None)?;
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: SIG_DFL is no code of ours.
-    unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+    heed_children()?;
     Ok(waited)
 }
 

@@ -46,34 +46,36 @@ impl ConnectionError {
     pub fn into_failure(self, dir: &Path) -> Failure {
         let path = dir;
         let dir = dir.display();
-        match self {
-            Self::Ended => silence::hung_up(path),
-            Self::Late(pid) => silence::failure(path, pid),
-            Self::Absent(_) => Failure::new(Kind::NoBroker, format!("no broker at {dir}")),
-            Self::Stranger(uid) => Failure::new(
+        let (kind, message, hint) = match self {
+            Self::Ended => return silence::hung_up(path),
+            Self::Late(pid) => return silence::failure(path, pid),
+            Self::Absent(_) => return Failure::new(Kind::NoBroker, format!("no broker at {dir}")),
+            Self::Stranger(uid) => (
                 Kind::NotAllowed,
                 format!("the broker at {dir} runs as uid {uid}, which is neither you nor root"),
-            )
-            .hint("choose another: --socket-dir DIR"),
-            Self::Refused(Errno::ENAMETOOLONG) => Failure::invalid(format!(
-                "the path of the socket in {dir} is too long: it may have at most 107 bytes"
-            ))
-            .hint("choose a shorter --socket-dir"),
-            Self::Refused(errno) => {
-                let kind = if errno == Errno::EACCES {
+                "choose another: --socket-dir DIR",
+            ),
+            Self::Refused(Errno::ENAMETOOLONG) => (
+                Kind::Invalid,
+                format!("the path of the socket in {dir} is too long: it may have at most 107 bytes"),
+                "choose a shorter --socket-dir",
+            ),
+            Self::Refused(errno) => (
+                if errno == Errno::EACCES {
                     Kind::NotAllowed
                 } else {
                     Kind::NoBroker
-                };
-                let what = errno.desc().to_lowercase();
-                Failure::new(kind, format!("cannot connect to the broker at {dir}: {what}")).hint("see: partage doctor")
-            }
-            Self::Unreadable(what) => Failure::new(
+                },
+                format!("cannot connect to the broker at {dir}: {}", errno.desc().to_lowercase()),
+                "see: partage doctor",
+            ),
+            Self::Unreadable(what) => (
                 Kind::Internal,
                 format!("the broker at {dir} speaks another version: {what}"),
-            )
-            .hint("compare: partage version; partage broker status"),
-        }
+                "compare: partage version; partage broker status",
+            ),
+        };
+        Failure::new(kind, message).hint(hint)
     }
 }
 

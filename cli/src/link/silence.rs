@@ -70,20 +70,17 @@ fn words(pid: Option<u32>, state: Option<char>, is_managed: bool) -> (String, St
 /// The broker hung up without an answer: it ended, or it is there and turned the caller away.
 pub fn hung_up(dir: &Path) -> Failure {
     let log = format!("its log: {}/log/partaged.log", dir.display());
-    match broker_of(dir) {
-        Some(pid) => {
-            let message = format!(
-                "the broker at {} (pid {pid}) hung up before it answered; it may have too many connections of yours",
-                dir.display()
-            );
-            Failure::new(Kind::NoAnswer, message).hint(log)
-        }
-        None => Failure::new(
-            Kind::NoBroker,
-            format!("the broker at {} ended before it answered", dir.display()),
-        )
-        .hint(log),
-    }
+    let at = dir.display();
+    let (kind, message) = match broker_of(dir) {
+        Some(pid) => (
+            Kind::NoAnswer,
+            format!(
+                "the broker at {at} (pid {pid}) hung up before it answered; it may have too many connections of yours"
+            ),
+        ),
+        None => (Kind::NoBroker, format!("the broker at {at} ended before it answered")),
+    };
+    Failure::new(kind, message).hint(log)
 }
 
 /// The lock that a broker holds on its directory.
@@ -143,10 +140,8 @@ pub fn lock(file: File, path: &Path, patience: Duration, doing: &str) -> Outcome
         };
         if Instant::now() >= deadline {
             let pid = holder(path).map_or(String::new(), |pid| format!(" (pid {pid})"));
-            let message = format!(
-                "another `partage`{pid} has been {doing} for more than {} s",
-                patience.as_secs()
-            );
+            let seconds = patience.as_secs();
+            let message = format!("another `partage`{pid} has been {doing} for more than {seconds} s");
             let hint = format!("see what it does, or end it: fuser -v {}", path.display());
             return Err(Failure::failed(message).hint(hint));
         }

@@ -122,20 +122,14 @@ pub fn time_lines(style: &Style, device: &JobDeviceView) -> Vec<(&'static str, S
         0 => String::new(),
         ns => format!(", longest piece of work {}", short(ns)),
     };
+    let used = format_duration(time.used_ns);
+    let used = format!("{used} of this GPU's time, while it was measured");
+    let turn = format!("{}, {}{unit}", style.text(&state(time)), style.text(&time.regime));
     vec![
         ("  time", got),
-        (
-            "  used",
-            format!(
-                "{} of this GPU's time, while it was measured",
-                format_duration(time.used_ns)
-            ),
-        ),
+        ("  used", used),
         ("  waited", waited),
-        (
-            "  turn",
-            format!("{}, {}{unit}", style.text(&state(time)), style.text(&time.regime)),
-        ),
+        ("  turn", turn),
     ]
 }
 

@@ -93,13 +93,10 @@ fn describe(classes: &[String], parts: &Parts<'_>) -> Outcome<Value> {
             return Err(Failure::invalid(message).hint("rename it in the configuration"));
         }
     }
-    let version = match classes
+    let is_new = classes
         .iter()
-        .any(|class| !class.starts_with(|c: char| c.is_ascii_alphabetic()))
-    {
-        true => "0.5.0",
-        false => "0.3.0",
-    };
+        .any(|class| !class.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let version = if is_new { "0.5.0" } else { "0.3.0" };
     let devices: Vec<Value> = classes.iter().map(|class| device(class, parts)).collect();
     Ok(json!({ "cdiVersion": version, "kind": KIND, "devices": devices }))
 }

@@ -34,12 +34,10 @@ pub fn create_runtime(arguments: &CreateRuntime, sources: &clap::ArgMatches, pla
             0
         }
         Err(failure) => {
+            let hint = failure.hint.map_or(String::new(), |hint| format!("; {hint}"));
             report.failure(&Failure {
                 hint: None,
-                message: match &failure.hint {
-                    Some(hint) => format!("the container does not start: {}; {hint}", failure.message),
-                    None => format!("the container does not start: {}", failure.message),
-                },
+                message: format!("the container does not start: {}{hint}", failure.message),
                 ..failure
             });
             1

@@ -74,18 +74,8 @@ fn simulate(report: &Report) -> Outcome<u8> {
     let machine = format!("demo-{}", process::id());
     let mut all: Vec<OsString> = vec![own.clone().into()];
     // The programs touch little of what they take, so it need not be there.
-    let sim = [
-        "sim",
-        "--gpus",
-        "1",
-        "--memory",
-        SIMULATED_MEMORY,
-        "--overcommit",
-        "--machine",
-        &machine,
-        "--",
-    ];
-    all.extend(sim.map(OsString::from));
+    all.extend(["sim", "--gpus", "1", "--memory", SIMULATED_MEMORY].map(OsString::from));
+    all.extend(["--overcommit", "--machine", &machine, "--"].map(OsString::from));
     all.push(own.clone().into());
     all.extend(words(report));
     Err(become_command(&own, &all, &Environment::inherited()))

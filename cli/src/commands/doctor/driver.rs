@@ -118,18 +118,16 @@ fn reason(error: &libloading::Error, library: &str) -> String {
     }
 }
 
+/// That a library does not load, and what mends it.
+fn absent(library: &str, error: &libloading::Error, fix: &str) -> (String, String) {
+    let text = format!("{library} does not load: {}", reason(error, library));
+    (text, fix.to_owned())
+}
+
 const NO_DRIVER: &str = "install the NVIDIA driver, or try: partage sim -- partage run ...";
 
 fn ask_nvml() -> Result<String, (String, String)> {
-    let library = open(driver_place::NVML).map_err(|error| {
-        (
-            format!(
-                "libnvidia-ml.so.1 does not load: {}",
-                reason(&error, "libnvidia-ml.so.1")
-            ),
-            NO_DRIVER.to_owned(),
-        )
-    })?;
+    let library = open(driver_place::NVML).map_err(|error| absent("libnvidia-ml.so.1", &error, NO_DRIVER))?;
     let old = |_| ("libnvidia-ml.so.1 is not NVML".to_owned(), NO_DRIVER.to_owned());
     let failed = |what: &str, code: c_int| (format!("{what} failed with NVML error {code}"), advice(code));
     // SAFETY: the types are those of nvml.h for these names, unchanged since NVML 3.
@@ -187,14 +185,8 @@ fn advice(code: c_int) -> String {
 }
 
 fn ask_cuda() -> Result<String, (String, String)> {
-    let missing = |error: libloading::Error| {
-        let fix =
-            "install the driver's compute libraries (libcuda1, nvidia-driver-cuda), or mount them into the container";
-        (
-            format!("libcuda.so.1 does not load: {}", reason(&error, "libcuda.so.1")),
-            fix.to_owned(),
-        )
-    };
+    let fix = "install the driver's compute libraries (libcuda1, nvidia-driver-cuda), or mount them into the container";
+    let missing = |error: libloading::Error| absent("libcuda.so.1", &error, fix);
     let library = open(driver_place::CUDA).map_err(missing)?;
     // SAFETY: the type is that of cuda.h since CUDA 2.2.
     let version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion\0") };
@@ -250,11 +242,8 @@ fn device_files(dev: &Path) -> Check {
             } else {
                 format!("join the group that owns it (gid {group}), or ask for it to be opened")
             };
-            return Check::fail(
-                NAME,
-                format!("{}: {}", file.display(), errno.desc().to_lowercase()),
-                fix,
-            );
+            let text = format!("{}: {}", file.display(), errno.desc().to_lowercase());
+            return Check::fail(NAME, text, fix);
         }
     }
     if !files.iter().any(|file| file.ends_with("nvidia-uvm")) {

@@ -47,20 +47,16 @@ fn aliases(found: &[(String, String)], own: Option<&str>, off: &[String]) -> Che
     let is_on = |family: Family| !off.iter().any(|key| key == family.key());
     let mut text = match asked(found, is_on) {
         Err(why) => {
-            return Check::warn(
-                NAME,
-                why.to_string(),
-                "mend or unset it: `run` refuses it without --mem",
-            );
+            let fix = "mend or unset it: `run` refuses it without --mem";
+            return Check::warn(NAME, why.to_string(), fix);
         }
         Ok(None) => return Check::ok(NAME, format!("{all}: switched off by the configuration")),
         Ok(Some(asked)) => {
             let counts = listed(&|family| family == asked.family);
             let rest = listed(&|family| family != asked.family && is_on(family));
-            let rest = if rest.is_empty() {
-                rest
-            } else {
-                format!("; after it, so not: {rest}")
+            let rest = match rest.as_str() {
+                "" => rest,
+                others => format!("; after it, so not: {others}"),
             };
             format!("{counts}: counts where --mem is not given{rest}")
         }
@@ -74,10 +70,8 @@ fn aliases(found: &[(String, String)], own: Option<&str>, off: &[String]) -> Che
 
 /// Where GPUs have no memory of their own.
 fn unified(devices: &[DeviceView]) -> Option<Check> {
-    let said = devices
-        .iter()
-        .filter_map(|device| Some(device.unified?.sentence(device.index)));
-    let said: Vec<String> = said.collect();
+    let said = |device: &DeviceView| Some(device.unified?.sentence(device.index));
+    let said: Vec<String> = devices.iter().filter_map(said).collect();
     (!said.is_empty()).then(|| Check::ok("memory", said.join("; ")))
 }
 
@@ -95,10 +89,10 @@ fn promises(status: &StatusView) -> Check {
     }
     match status.broker.overcommit_percent {
         0..=100 => Check::ok(NAME, "within what each GPU has"),
-        percent => Check::ok(
-            NAME,
-            format!("within what each GPU has; up to {percent} % of it may be promised"),
-        ),
+        percent => {
+            let text = format!("within what each GPU has; up to {percent} % of it may be promised");
+            Check::ok(NAME, text)
+        }
     }
 }
 
@@ -106,14 +100,10 @@ fn promises(status: &StatusView) -> Check {
 fn unmanaged(status: &StatusView) -> Check {
     const NAME: &str = "unmanaged";
     let bytes = |device: &DeviceView| {
-        let is_some = device.unmanaged_bytes > 0;
-        is_some.then(|| {
-            format!(
-                "processes of no job use {} of GPU {}",
-                format_bytes(device.unmanaged_bytes),
-                device.index
-            )
-        })
+        let bytes = Some(device.unmanaged_bytes)
+            .filter(|bytes| *bytes > 0)
+            .map(format_bytes)?;
+        Some(format!("processes of no job use {bytes} of GPU {}", device.index))
     };
     let of_time = status
         .devices

@@ -207,15 +207,11 @@ fn trial(text: &str, library: &Path) -> Outcome<String> {
             )));
         }
     }
-    let Programs {
-        dynamic,
-        bare,
-        left_out,
-    } = programs;
+    let (bare, left_out) = (programs.bare, programs.left_out);
     Ok(format!(
         "{FILE} in a copy of /etc: {} programs load with it, {bare} static ones load nothing; {left_out} that are not \
          root's, or name another loader than glibc's and musl's, were left out",
-        dynamic.len()
+        programs.dynamic.len()
     ))
 }
 

@@ -144,18 +144,11 @@ fn shown(program: &Path, admitted: &Value) -> Outcome<Proof> {
     if admitted["is_private"] != false {
         return Err(failed(&format!("{job} is under a private broker")));
     }
+    let gpu = &device["index"];
+    let bound = format!("a job of user nobody ({job} on GPU {gpu}) is bound by this broker");
     let mut command = asker(program);
-    command.args([
-        "--dry-run",
-        "-g",
-        uuid,
-        "-c",
-        "100%",
-        "--compute-max",
-        "100%",
-        "--",
-        "true",
-    ]);
+    command.args(["--dry-run", "-g", uuid, "-c", "100%"]);
+    command.args(["--compute-max", "100%", "--", "true"]);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(&reason(&error)))?;
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -168,18 +161,10 @@ fn shown(program: &Path, admitted: &Value) -> Outcome<Proof> {
                 also.trim()
             )));
         };
-        let text = format!(
-            "a job of user nobody ({job} on GPU {}) is bound by this broker. Not shown that another request waits for \
-             it: {why}",
-            device["index"]
-        );
+        let text = format!("{bound}. Not shown that another request waits for it: {why}");
         return Ok(Proof { is_shown: false, text });
     }
-    let text = format!(
-        "a job of user nobody ({job} on GPU {}) is bound by this broker, and a request for all of that GPU's \
-         time waits for it",
-        device["index"]
-    );
+    let text = format!("{bound}, and a request for all of that GPU's time waits for it");
     Ok(Proof { is_shown: true, text })
 }
 

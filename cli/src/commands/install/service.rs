@@ -75,10 +75,8 @@ fn start_service(is_running: bool, must_change: bool, changes: &mut Changes) -> 
     if must_change {
         systemctl(&["daemon-reload"])?;
     }
-    let (is_active, is_enabled) = (
-        asks(&["is-active", "--quiet", UNIT]),
-        asks(&["is-enabled", "--quiet", UNIT]),
-    );
+    let is_active = asks(&["is-active", "--quiet", UNIT]);
+    let is_enabled = asks(&["is-enabled", "--quiet", UNIT]);
     // Asked of several at once, it says yes for one.
     let has_sockets = SOCKETS.iter().all(|unit| asks(&["is-active", "--quiet", unit]));
     if is_active && is_enabled && is_running && has_sockets && !must_change {

@@ -168,11 +168,8 @@ impl Tree {
                 .and_then(Path::parent)
                 .map(|own| own.join("share/doc/partage"));
             for name in ["README.md", "LICENSE", "CHANGELOG.md"] {
-                if let Some(from) = pages
-                    .as_ref()
-                    .map(|pages| pages.join(name))
-                    .filter(|page| page.is_file())
-                {
+                let page = pages.as_ref().map(|pages| pages.join(name));
+                if let Some(from) = page.filter(|page| page.is_file()) {
                     copy(from, self.prefix.join("share/doc/partage").join(name), 0o644);
                 }
             }
