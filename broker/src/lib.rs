@@ -15,6 +15,7 @@ pub mod error;
 pub mod helper;
 pub mod host;
 pub mod invariants;
+mod kept_file;
 pub mod kind;
 pub mod peer;
 mod registration;

@@ -209,8 +209,8 @@ fn check(files: &[PathBuf], system: &Path) -> ExitCode {
     };
     match config {
         Ok(config) => {
-            let mut warnings = config.rules.warnings();
-            warnings.extend(unknown_groups(&config.rules));
+            let mut warnings = config.policy.rules.warnings();
+            warnings.extend(unknown_groups(&config.policy.rules));
             warnings.iter().for_each(|text| println!("warning: {text}"));
             println!("ok: {}", config.counts());
             ExitCode::SUCCESS

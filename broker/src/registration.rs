@@ -109,11 +109,8 @@ pub(crate) fn judge(site: &Site, caller: &Caller, request: &RegisterRequest) -> 
         let message = format!("process {pid} is of {job}, a container's job that root registered");
         return Err((ErrorCode::NotAllowed, message, "ask root"));
     }
-    let known = site
-        .clients
-        .of_process(stat.id)
-        .first()
-        .and_then(|id| site.clients.get(*id));
+    let known = site.clients.of_process(stat.id);
+    let known = known.first().and_then(|id| site.clients.get(*id));
     if let Some(client) = known {
         let message = format!("process {pid} uses a GPU already, as {}", client.job);
         return Err((

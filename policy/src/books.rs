@@ -6,16 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::caller::Process;
 use crate::client::Clients;
 use crate::config::{Config, Order};
-use crate::device::{Device, Overheads};
+use crate::device::{Device, DeviceState, Overheads};
 use crate::drain_mark::DrainMark;
-use crate::event::DriverState;
-use crate::job::{Job, Jobs, Queue, Returning, Swaps};
+use crate::event::{DriverState, Measurement, ProcessUse};
+use crate::job::{Job, Jobs, Placement, Queue, Returning, Swaps};
 use crate::question::Undecided;
 use crate::rules::Rules;
 use crate::shared::Shared;
@@ -154,6 +155,34 @@ impl Books {
         !self.clients.awaited().is_empty()
     }
 
+    /// What was measured last of a device.
+    pub(crate) fn measured(&self, device: DeviceUuid) -> Option<&Measurement> {
+        self.devices.get(&device)?.measured.as_ref()
+    }
+
+    /// The processes that were measured last on a device.
+    pub(crate) fn processes_on(&self, device: DeviceUuid) -> &[ProcessUse] {
+        self.measured(device).map_or(&[], |measured| &measured.processes)
+    }
+
+    /// Is a device there, and measured?
+    pub(crate) fn is_ok(&self, device: DeviceUuid) -> bool {
+        let known = self.devices.get(&device);
+        known.is_some_and(|known| known.state == DeviceState::Ok)
+    }
+
+    /// The places of a job; none of one that is not known.
+    pub(crate) fn places(&self, job: JobId) -> Vec<Placement> {
+        self.jobs
+            .get(&job)
+            .map_or_else(Vec::new, |job| job.record.devices.clone())
+    }
+
+    /// What is granted of one of a job's devices.
+    pub(crate) fn ledger(&self, job: JobId, slot: usize) -> Option<&JobLedger> {
+        Some(&self.jobs.get(&job)?.slots.get(slot)?.ledger)
+    }
+
     /// `nvidia-smi`'s index of a device, or [`NO_INDEX`].
     pub(crate) fn index_of(&self, device: DeviceUuid) -> u32 {
         self.devices.get(&device).map_or(NO_INDEX, |known| known.seen.index)
@@ -204,11 +233,8 @@ impl Books {
     /// Whose processes the last looks at the devices showed.
     #[must_use]
     pub fn shown_users(&self) -> BTreeSet<u32> {
-        let measured = self.devices.values().filter_map(|device| device.measured.as_ref());
-        measured
-            .flat_map(|measured| &measured.processes)
-            .filter_map(|process| process.uid)
-            .collect()
+        let shown = self.devices.keys().flat_map(|device| self.processes_on(*device));
+        shown.filter_map(|process| process.uid).collect()
     }
 
     /// These books with exactly these jobs stopped by a signal: for a copy that is shown. The books themselves hear it

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use partage_protocol::units::{ClientId, JobId};
 
 use crate::caller::Process;
+use crate::worded::worded;
 
 /// A client as the policy sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,26 +22,16 @@ pub struct Client {
     pub nodes: u32,
 }
 
-/// Where a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Connected.
-    Attached,
-    /// Alive without a connection; after a broker's restart, not yet back.
-    Away,
-    /// Killed and not gone.
-    Dying,
-}
-
-impl Presence {
-    /// The word that users see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Attached => "attached",
-            Self::Away => "away",
-            Self::Dying => "dying",
-        }
+worded! {
+    /// Where a client is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Presence(word) {
+        /// Connected.
+        Attached = "attached",
+        /// Alive without a connection; after a broker's restart, not yet back.
+        Away = "away",
+        /// Killed and not gone.
+        Dying = "dying",
     }
 }
 

@@ -7,6 +7,7 @@ use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::SECOND_NS;
 
 use crate::rules::Rules;
+use crate::worded::worded;
 
 /// What is configured. A reload changes the rules, what variables count for, and what the auditor does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,15 +51,15 @@ impl Config {
         self.compute_overcommit_millionths.max(u64::from(WHOLE_PPM))
     }
 
-    /// Takes what changes while the broker runs.
-    pub(crate) fn take(&mut self, new: NewRules) {
-        self.rules = new.rules;
-        self.max_class = new.max_class;
-        self.aliases_off = new.aliases_off;
-        self.time_aliases_off = new.time_aliases_off;
-        self.audit = new.audit;
-        self.split = new.split;
-        self.queue = new.queue;
+    /// Takes what changes while the broker runs: all but the kind, the first number and what may be promised.
+    pub fn take(&mut self, new: Self) {
+        *self = Self {
+            is_private: self.is_private,
+            first_job: self.first_job,
+            overcommit_millionths: self.overcommit_millionths,
+            compute_overcommit_millionths: self.compute_overcommit_millionths,
+            ..new
+        };
     }
 
     pub(crate) fn is_time_on(&self, variable: TimeVariable) -> bool {
@@ -88,68 +89,25 @@ impl Default for Config {
     }
 }
 
-/// What of the configuration changes while the broker runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewRules {
-    /// Presets and rules.
-    pub rules: Rules,
-    /// As [`Config`] has it.
-    pub max_class: Class,
-    /// Other tools' memory variables that count for nothing, in requests from now on.
-    pub aliases_off: Vec<Family>,
-    /// Likewise their variables about time.
-    pub time_aliases_off: Vec<TimeVariable>,
-    /// What the auditor does.
-    pub audit: Audit,
-    /// How device time that is not promised is split.
-    pub split: Split,
-    /// Which waiting job is next.
-    pub queue: QueueRules,
-}
-
-/// How the part of a device's time that is not promised is split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// Among the jobs that want it, by class and weight.
-    Job,
-    /// Among the users of these jobs first, then by class and weight among each user's own.
-    User,
-}
-
-impl Split {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::User, Self::Job];
-
-    /// The word in the configuration.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Job => "job",
-            Self::User => "user",
-        }
+worded! {
+    /// How the part of a device's time that is not promised is split.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Split(word) {
+        /// Among the users of these jobs first, then by class and weight among each user's own.
+        User = "user",
+        /// Among the jobs that want it, by class and weight.
+        Job = "job",
     }
 }
 
-/// In which order waiting jobs have their turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// The order in which they came.
-    Arrival,
-    /// By class, then by what their users had of the GPUs of late, then by age.
-    Fair,
-}
-
-impl Order {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Arrival, Self::Fair];
-
-    /// The word in the configuration and in views.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Arrival => "arrival",
-            Self::Fair => "fair",
-        }
+worded! {
+    /// In which order waiting jobs have their turn.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Order(word) {
+        /// The order in which they came.
+        Arrival = "arrival",
+        /// By class, then by what their users had of the GPUs of late, then by age.
+        Fair = "fair",
     }
 }
 
@@ -174,30 +132,17 @@ impl Default for QueueRules {
     }
 }
 
-/// What is done about what the auditor finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Response {
-    /// It is said in events and views.
-    #[default]
-    Report,
-    /// And nothing new is granted there.
-    DenyNew,
-    /// And the process is killed.
-    Kill,
-}
-
-impl Response {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Report, Self::DenyNew, Self::Kill];
-
-    /// The word in the configuration and in views.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Report => "report",
-            Self::DenyNew => "deny-new",
-            Self::Kill => "kill",
-        }
+worded! {
+    /// What is done about what the auditor finds.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Response(word) {
+        /// It is said in events and views.
+        #[default]
+        Report = "report",
+        /// And nothing new is granted there.
+        DenyNew = "deny-new",
+        /// And the process is killed.
+        Kill = "kill",
     }
 }
 

@@ -13,6 +13,7 @@ use partage_protocol::units::JobId;
 
 use crate::event::{DeviceSeen, Measurement, ProcessUse};
 use crate::rules::CardSize;
+use crate::worded::worded;
 
 mod account;
 mod drift;
@@ -27,26 +28,16 @@ pub(crate) use overhead::{Measured, Measuring, Member, Overheads, Seen};
 pub use unmanaged::UnmanagedLoad;
 pub(crate) use unmanaged::UnmanagedTime;
 
-/// Whether a device can be promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceState {
-    /// Enumerated, not measured yet.
-    Unknown,
-    /// Measured.
-    Ok,
-    /// Hangs or is off the bus; its jobs keep what they hold, nothing new is admitted.
-    Lost,
-}
-
-impl DeviceState {
-    /// The word that users see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Ok => "ok",
-            Self::Lost => "lost",
-        }
+worded! {
+    /// Whether a device can be promised.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DeviceState(word) {
+        /// Enumerated, not measured yet.
+        Unknown = "unknown",
+        /// Measured.
+        Ok = "ok",
+        /// Hangs or is off the bus; its jobs keep what they hold, nothing new is admitted.
+        Lost = "lost",
     }
 }
 

@@ -14,7 +14,7 @@ use partage_protocol::request::{RunRequest, TermsChange};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Caller, Process, Ticket};
-use crate::config::NewRules;
+use crate::config::Config;
 use crate::drain_mark::DrainMark;
 use crate::job::{EndedJob, JobRecord};
 use crate::registration::{Lowered, Registration};
@@ -383,7 +383,7 @@ pub enum Event {
     /// All known processes of these jobs are stopped by a signal (Ctrl-Z), and of no other ones.
     Stopped(BTreeSet<JobId>),
     /// The configuration was read anew: every job is judged by these rules from now on.
-    Rules(Box<NewRules>),
+    Rules(Box<Config>),
     /// The user database answered: what it knows of a user beyond what jobs began with.
     UserKnown {
         /// Which user.

@@ -53,6 +53,7 @@ mod shared;
 mod terms;
 mod time;
 mod uuid_text;
+mod worded;
 
 pub use partage_scheduling::{Cause, Regime, TimeState};
 
@@ -60,7 +61,7 @@ pub use action::{Action, Signal};
 pub use books::{Access, Books, Exchange, GIVEN_UP_NS, PATIENCE_NS, Shortage, TIME_LIMIT_GRACE_NS, Violation};
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
-pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
+pub use config::{Audit, Config, Order, QueueRules, Response, Split};
 pub use decisions::{ADOPTION_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy};
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use drain_mark::DrainMark;

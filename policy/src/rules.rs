@@ -33,6 +33,7 @@ use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
 
 use crate::gpu_name::GpuName;
+use crate::worded::worded;
 
 pub use asked::{Asked, AskedMemory, AskedTerms, Facts, Said, Standing};
 pub use judge::{CardSize, Judge, Memory};
@@ -133,30 +134,17 @@ impl Total {
     }
 }
 
-/// Whom a preset is for, of processes that came without `run`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Per {
-    /// All in one login scope or container, whatever their environment or uid.
-    #[default]
-    Scope,
-    /// All of one user.
-    User,
-    /// Each process with its descendants.
-    Process,
-}
-
-impl Per {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Scope, Self::User, Self::Process];
-
-    /// The word in the file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Scope => "scope",
-            Self::User => "user",
-            Self::Process => "process",
-        }
+worded! {
+    /// Whom a preset is for, of processes that came without `run`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Per(word) {
+        /// All in one login scope or container, whatever their environment or uid.
+        #[default]
+        Scope = "scope",
+        /// All of one user.
+        User = "user",
+        /// Each process with its descendants.
+        Process = "process",
     }
 }
 
@@ -189,23 +177,14 @@ pub struct Rule {
     pub without_broker: Option<WithoutBroker>,
 }
 
-/// What processes may do while no broker answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WithoutBroker {
-    /// They have memory, without a limit.
-    Open,
-    /// They wait.
-    Closed,
-}
-
-impl WithoutBroker {
-    /// As it is written.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Closed => "closed",
-        }
+worded! {
+    /// What processes may do while no broker answers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum WithoutBroker(word) {
+        /// They have memory, without a limit.
+        Open = "open",
+        /// They wait.
+        Closed = "closed",
     }
 }
 

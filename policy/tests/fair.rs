@@ -6,11 +6,8 @@ use std::collections::BTreeMap;
 use crate::host::{Host, mem};
 use crate::measured_time::measured;
 use crate::rules_in_use::{host, new_rules};
-use partage_policy::{
-    Action, Audit, Config, Event, JobTime, NewRules, Order, Policy, Process, QueueRules, Rules, Split, Ticket,
-};
+use partage_policy::{Action, Config, Event, JobTime, Order, Policy, Process, QueueRules, Rules, Split, Ticket};
 use partage_protocol::admin::{Reply, RunRequest};
-use partage_protocol::terms::Class;
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
 const MINUTE: u64 = 60 * SECOND_NS;
@@ -37,14 +34,9 @@ fn fair(gib: &[u64]) -> Host {
 }
 
 fn reload(host: &mut Host, order: Order) {
-    let new = NewRules {
-        rules: Rules::default(),
-        max_class: Class::Realtime,
-        split: Split::Job,
+    let new = Config {
         queue: config(order).queue,
-        aliases_off: Vec::new(),
-        time_aliases_off: Vec::new(),
-        audit: Audit::default(),
+        ..Config::default()
     };
     host.step(Event::Rules(Box::new(new)));
 }
@@ -357,7 +349,7 @@ fn a_reload_tells_every_job_whose_time_it_shares() {
     };
     assert_eq!(told(&host.commands), jobs.map(|job| (job, None)));
     let mut say = |split| {
-        let new = NewRules {
+        let new = Config {
             split,
             ..new_rules(Rules::default())
         };

@@ -3,12 +3,11 @@
 
 use crate::host::{Host, caller, mem};
 use partage_policy::{
-    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, QueueRules, Rule,
-    Rules, Split, TargetQuery, Ticket, Written,
+    Action, At, Change, Config, Event, Match, Max, Membership, Pattern, Policy, Preset, Rule, Rules, TargetQuery,
+    Ticket, Written,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, JobView, Reply, RunRequest, TermsChange};
 use partage_protocol::size::Amount;
-use partage_protocol::terms::Class;
 use partage_protocol::units::{ClientId, GIB, JobId, SECOND_NS};
 
 pub fn written<T>(value: T, text: &str, line: usize) -> Written<T> {
@@ -82,15 +81,10 @@ pub fn reload(host: &mut Host, rules: Rules) {
     host.step(Event::Rules(Box::new(new_rules(rules))));
 }
 
-pub fn new_rules(rules: Rules) -> NewRules {
-    NewRules {
+pub fn new_rules(rules: Rules) -> Config {
+    Config {
         rules,
-        max_class: Class::Realtime,
-        split: Split::Job,
-        queue: QueueRules::default(),
-        aliases_off: Vec::new(),
-        time_aliases_off: Vec::new(),
-        audit: partage_policy::Audit::default(),
+        ..Config::default()
     }
 }
 

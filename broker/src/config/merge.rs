@@ -15,9 +15,9 @@ use toml::Spanned;
 use super::error::ConfigError;
 use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTable};
 use super::guard;
-use super::rules::{self, Names, Presets};
+use super::rules::{self, Names};
 use super::settings::Config;
-use super::source::Source;
+use super::source::{Source, one_of};
 
 impl Config {
     /// The file and its drop-ins, which root or the broker's user alone may change; the defaults where there is no
@@ -62,7 +62,7 @@ impl Config {
         for (path, text) in texts {
             config.merge(Source { path, text }, &mut names)?;
         }
-        names.check(texts, &config.rules)?;
+        names.check(texts, &config.policy.rules)?;
         Ok(config)
     }
 
@@ -79,25 +79,20 @@ impl Config {
         self.merge_gpus(file.gpu, source)?;
         self.merge_admission(&file.admission, source)?;
         if let Some(text) = file.time.max_class {
-            self.max_class = source.read("time.max_class", &text, parse_class)?;
+            self.policy.max_class = source.read("time.max_class", &text, parse_class)?;
         }
         if let Some(text) = &file.time.split {
-            self.split = one_of(
-                source,
-                "time.split",
-                text,
-                &Split::ALL.map(|split| (split.word(), split)),
-            )?;
+            self.policy.split = one_of(source, "time.split", text, (&Split::ALL, Split::word))?;
         }
         self.merge_queue(&file.admission, source)?;
         self.merge_audit(file.audit, source)?;
         self.merge_aliases(&file.aliases);
         self.merge_broker(file.broker, source)?;
         let index = names.next_file();
-        self.rules.merge_presets(file.class, source)?;
+        rules::merge_presets(&mut self.policy.rules, file.class, source)?;
         for rule in file.rule {
             let rule = rules::read_rule(rule, source, (index, names))?;
-            self.rules.rules.push(rule);
+            self.policy.rules.rules.push(rule);
         }
         Ok(())
     }
@@ -118,9 +113,9 @@ impl Config {
     }
 
     fn merge_admission(&mut self, table: &AdmissionTable, source: Source<'_>) -> Result<(), ConfigError> {
-        let compute = &mut self.compute_overcommit_millionths;
+        let compute = &mut self.policy.compute_overcommit_millionths;
         for (key, ratio, place) in [
-            ("overcommit", &table.overcommit, &mut self.overcommit_millionths),
+            ("overcommit", &table.overcommit, &mut self.policy.overcommit_millionths),
             ("compute_overcommit", &table.compute_overcommit, compute),
         ] {
             let Some(written) = ratio else { continue };
@@ -137,8 +132,7 @@ impl Config {
 
     fn merge_queue(&mut self, table: &AdmissionTable, source: Source<'_>) -> Result<(), ConfigError> {
         if let Some(text) = &table.order {
-            let orders = Order::ALL.map(|order| (order.word(), order));
-            self.queue.order = one_of(source, "admission.order", text, &orders)?;
+            self.policy.queue.order = one_of(source, "admission.order", text, (&Order::ALL, Order::word))?;
         }
         let (minute, day) = (60 * SECOND_NS, 86_400 * SECOND_NS);
         for (key, text, most_ns, place) in [
@@ -146,13 +140,13 @@ impl Config {
                 "admission.half_life",
                 &table.half_life,
                 30 * day,
-                &mut self.queue.half_life_ns,
+                &mut self.policy.queue.half_life_ns,
             ),
             (
                 "admission.max_wait",
                 &table.max_wait,
                 365 * day,
-                &mut self.queue.max_wait_ns,
+                &mut self.policy.queue.max_wait_ns,
             ),
         ] {
             let Some(text) = text else { continue };
@@ -166,14 +160,13 @@ impl Config {
     }
 
     fn merge_audit(&mut self, table: AuditTable, source: Source<'_>) -> Result<(), ConfigError> {
-        let audit = &mut self.audit;
+        let audit = &mut self.policy.audit;
         for (key, text, place) in [
             ("drift", table.drift, &mut audit.drift),
             ("unmanaged", table.unmanaged, &mut audit.unmanaged),
         ] {
             let Some(text) = text else { continue };
-            let responses = Response::ALL.map(|response| (response.word(), response));
-            *place = one_of(source, &format!("audit.{key}"), &text, &responses)?;
+            *place = one_of(source, &format!("audit.{key}"), &text, (&Response::ALL, Response::word))?;
         }
         if let Some(text) = table.tolerance {
             let key = "audit.tolerance";
@@ -192,7 +185,7 @@ impl Config {
                 Family::Device => table.cuda_device_memory_limit,
                 Family::Pinned => table.cuda_mps_pinned_device_mem_limit,
             };
-            switch(&mut self.aliases_off, family, is_on);
+            switch(&mut self.policy.aliases_off, family, is_on);
         }
         for variable in TimeVariable::ALL {
             let is_on = match variable {
@@ -200,7 +193,7 @@ impl Config {
                 TimeVariable::ActiveThreads => table.cuda_mps_active_thread_percentage,
                 TimeVariable::TaskPriority => table.cuda_task_priority,
             };
-            switch(&mut self.time_aliases_off, variable, is_on);
+            switch(&mut self.policy.time_aliases_off, variable, is_on);
         }
     }
 
@@ -234,21 +227,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The value with this word.
-fn one_of<T: Copy>(
-    source: Source<'_>,
-    key: &str,
-    text: &Spanned<String>,
-    values: &[(&str, T)],
-) -> Result<T, ConfigError> {
-    let known = values.iter().find(|(word, _)| word == text.get_ref());
-    known.map(|(_, value)| *value).ok_or_else(|| {
-        let words: Vec<&str> = values.iter().map(|(word, _)| *word).collect();
-        let why = format!("{:?} is not one of {}", text.get_ref(), words.join(", "));
-        source.wrong(text.span(), key, why)
-    })
 }
 
 /// Takes what is on out of the list of what is off, or puts it there; a key that is not written changes nothing.

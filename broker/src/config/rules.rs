@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::error::ConfigError;
 use super::nearest::suggestion;
 use super::rule_tables::{ClassTable, GpuWord, Many, MatchTable, MaxTable, RuleTable, TotalTable};
-use super::source::Source;
+use super::source::{Source, one_of};
 
 /// Where names stand that can only be judged once every file is read.
 #[derive(Default)]
@@ -50,34 +50,23 @@ impl Names {
     }
 }
 
-/// What presets are merged into.
-pub(super) trait Presets {
-    /// Later files' keys replace earlier ones'.
-    fn merge_presets(
-        &mut self,
-        tables: BTreeMap<Spanned<String>, ClassTable>,
-        source: Source<'_>,
-    ) -> Result<(), ConfigError>;
-}
-
-impl Presets for Rules {
-    fn merge_presets(
-        &mut self,
-        tables: BTreeMap<Spanned<String>, ClassTable>,
-        source: Source<'_>,
-    ) -> Result<(), ConfigError> {
-        for (name, table) in tables {
-            let (span, name) = (name.span(), name.into_inner());
-            check_name(source, &span, "class", &name)?;
-            let preset = self.presets.entry(name.clone()).or_insert_with(|| Preset {
-                name,
-                at: source.at(&span),
-                ..Preset::default()
-            });
-            merge_preset(preset, table, source)?;
-        }
-        Ok(())
+/// Merges presets into the rules: later files' keys replace earlier ones'.
+pub(super) fn merge_presets(
+    rules: &mut Rules,
+    tables: BTreeMap<Spanned<String>, ClassTable>,
+    source: Source<'_>,
+) -> Result<(), ConfigError> {
+    for (name, table) in tables {
+        let (span, name) = (name.span(), name.into_inner());
+        check_name(source, &span, "class", &name)?;
+        let preset = rules.presets.entry(name.clone()).or_insert_with(|| Preset {
+            name,
+            at: source.at(&span),
+            ..Preset::default()
+        });
+        merge_preset(preset, table, source)?;
     }
+    Ok(())
 }
 
 fn merge_preset(preset: &mut Preset, table: ClassTable, source: Source<'_>) -> Result<(), ConfigError> {
@@ -200,15 +189,10 @@ pub(super) fn read_rule(
 /// Whom a rule's class is for, of programs without `run`.
 fn read_per(per: Option<&Spanned<String>>, has_class: bool, source: Source<'_>) -> Result<Per, ConfigError> {
     let Some(per) = per else { return Ok(Per::default()) };
-    let word = per.get_ref();
-    let wrong = |why: String| source.wrong(per.span(), "rule.per", why);
-    let known = Per::ALL.map(Per::word);
-    let found = Per::ALL.into_iter().find(|per| per.word() == word);
-    let found = found.ok_or_else(|| wrong(format!("{word:?} is not one of {}", known.join(", "))))?;
+    let found = one_of(source, "rule.per", per, (&Per::ALL, Per::word))?;
     if !has_class {
-        return Err(wrong(
-            "says whom the class of this rule is for, and it has none; write class, too".to_owned(),
-        ));
+        let why = "says whom the class of this rule is for, and it has none; write class, too";
+        return Err(source.wrong(per.span(), "rule.per", why));
     }
     Ok(found)
 }
@@ -220,7 +204,7 @@ fn read_without_broker(
     source: Source<'_>,
 ) -> Result<WithoutBroker, ConfigError> {
     const KEY: &str = "rule.without_broker";
-    let wrong = |why: String| Err(source.wrong(word.span(), KEY, why));
+    let wrong = |why: &str| Err(source.wrong(word.span(), KEY, why));
     let has_pattern = [&matching.user, &matching.group]
         .into_iter()
         .flatten()
@@ -232,16 +216,12 @@ fn read_without_broker(
         &matching.label,
     ];
     if others.into_iter().any(Option::is_some) || (matching.user.is_some() && matching.group.is_some()) {
-        return wrong("goes with a match by user or by group alone, or without a match".to_owned());
+        return wrong("goes with a match by user or by group alone, or without a match");
     }
     if has_pattern {
-        return wrong("goes with whole names or numbers, without * and ?".to_owned());
+        return wrong("goes with whole names or numbers, without * and ?");
     }
-    match word.get_ref().as_str() {
-        "open" => Ok(WithoutBroker::Open),
-        "closed" => Ok(WithoutBroker::Closed),
-        word => wrong(format!("{word:?} is not one of open, closed")),
-    }
+    one_of(source, KEY, word, (&WithoutBroker::ALL, WithoutBroker::word))
 }
 
 fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigError> {

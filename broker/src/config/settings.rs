@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use partage_policy::{Audit, QueueRules, Rules, Split};
-use partage_protocol::aliases::Family;
+use partage_policy::{Audit, Split};
 use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
-use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::{MIB, SECOND_NS};
 
 use crate::kind::Kind;
@@ -28,24 +26,8 @@ pub struct Config {
     pub poll_ns: u64,
     /// Most clients of one user; more are refused.
     pub clients_per_user: usize,
-    /// How much of what jobs can share on a device may be promised, in millionths of it.
-    pub overcommit_millionths: u64,
-    /// How much of a device's time may be promised, in millionths of it.
-    pub compute_overcommit_millionths: u64,
-    /// The highest class that everybody may ask for on a managed host.
-    pub max_class: Class,
-    /// Other tools' memory variables that count for nothing.
-    pub aliases_off: Vec<Family>,
-    /// Their variables about time that count for nothing.
-    pub time_aliases_off: Vec<TimeVariable>,
-    /// What the auditor does.
-    pub audit: Audit,
-    /// How device time that is not promised is split on a managed host.
-    pub split: Split,
-    /// Which waiting job is next.
-    pub queue: QueueRules,
-    /// Presets and rules.
-    pub rules: Rules,
+    /// What the policy is told, but for what [`for_policy`](Self::for_policy) sets.
+    pub policy: partage_policy::Config,
 }
 
 impl Default for Config {
@@ -56,15 +38,11 @@ impl Default for Config {
             log_size: 8 * MIB,
             poll_ns: SECOND_NS / 2,
             clients_per_user: 4096,
-            overcommit_millionths: partage_policy::Config::ALL_ONCE,
-            compute_overcommit_millionths: partage_policy::Config::ALL_ONCE,
-            max_class: Class::Normal,
-            aliases_off: Vec::new(),
-            time_aliases_off: Vec::new(),
-            audit: Audit::default(),
-            split: Split::User,
-            queue: QueueRules::default(),
-            rules: Rules::default(),
+            policy: partage_policy::Config {
+                max_class: Class::Normal,
+                split: Split::User,
+                ..partage_policy::Config::default()
+            },
         }
     }
 }
@@ -75,27 +53,37 @@ impl Config {
     pub fn class_rule(&self, kind: Kind) -> Class {
         match kind {
             Kind::Private => Class::Realtime,
-            Kind::Managed => self.max_class,
+            Kind::Managed => self.policy.max_class,
         }
     }
 
-    /// How device time that is not promised is split: a private broker has one user.
+    /// What the policy is told. A private broker has one user: device time is not split among users.
     #[must_use]
-    pub fn split_rule(&self, kind: Kind) -> Split {
-        match kind {
-            Kind::Private => Split::Job,
-            Kind::Managed => self.split,
+    pub fn for_policy(&self, kind: Kind, first_job: u64) -> partage_policy::Config {
+        let is_private = kind == Kind::Private;
+        let split = if is_private { Split::Job } else { self.policy.split };
+        let uid = nix::unistd::geteuid().as_raw();
+        partage_policy::Config {
+            is_private,
+            first_job,
+            max_class: self.class_rule(kind),
+            split,
+            audit: Audit {
+                uid,
+                ..self.policy.audit
+            },
+            ..self.policy.clone()
         }
     }
 
     /// `2 classes and 1 rule`.
     #[must_use]
     pub fn counts(&self) -> String {
-        let classes = match self.rules.presets.len() {
+        let classes = match self.policy.rules.presets.len() {
             1 => "1 class".to_owned(),
             count => format!("{count} classes"),
         };
-        match self.rules.rules.len() {
+        match self.policy.rules.rules.len() {
             1 => format!("{classes} and 1 rule"),
             count => format!("{classes} and {count} rules"),
         }
@@ -108,24 +96,18 @@ impl Config {
             ("[gpu]", self.reserves != new.reserves),
             (
                 "[admission] overcommit",
-                self.overcommit_millionths != new.overcommit_millionths,
+                self.policy.overcommit_millionths != new.policy.overcommit_millionths,
             ),
             (
                 "[admission] compute_overcommit",
-                self.compute_overcommit_millionths != new.compute_overcommit_millionths,
+                self.policy.compute_overcommit_millionths != new.policy.compute_overcommit_millionths,
             ),
             ("[broker] log_level", self.log_level != new.log_level),
             ("[broker] log_size", self.log_size != new.log_size),
             ("[broker] poll", self.poll_ns != new.poll_ns),
         ];
         self.clients_per_user = new.clients_per_user;
-        self.max_class = new.max_class;
-        self.aliases_off = new.aliases_off;
-        self.time_aliases_off = new.time_aliases_off;
-        self.audit = new.audit;
-        self.split = new.split;
-        self.queue = new.queue;
-        self.rules = new.rules;
+        self.policy.take(new.policy);
         later
             .into_iter()
             .filter(|(_, is_other)| *is_other)

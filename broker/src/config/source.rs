@@ -86,3 +86,18 @@ impl Source<'_> {
         }
     }
 }
+
+/// The one of these that has this word.
+pub(super) fn one_of<T: Copy>(
+    source: Source<'_>,
+    key: &str,
+    text: &Spanned<String>,
+    (all, word): (&[T], fn(T) -> &'static str),
+) -> Result<T, ConfigError> {
+    let known = all.iter().copied().find(|value| word(*value) == text.get_ref());
+    known.ok_or_else(|| {
+        let words: Vec<&str> = all.iter().copied().map(word).collect();
+        let why = format!("{:?} is not one of {}", text.get_ref(), words.join(", "));
+        source.wrong(text.span(), key, why)
+    })
+}

@@ -75,8 +75,8 @@ fn overcommit_and_aliases_are_read_and_a_later_file_wins() {
                 cuda_device_memory_limit = false\n";
     let site = "schema = 1\n[aliases]\ncuda_device_memory_limit = true\n";
     let config = load(main, Some(site)).expect("valid");
-    assert_eq!(config.overcommit_millionths, 1_300_000);
-    assert_eq!(config.aliases_off, [Family::Nvidia]);
+    assert_eq!(config.policy.overcommit_millionths, 1_300_000);
+    assert_eq!(config.policy.aliases_off, [Family::Nvidia]);
     let message = |text: &str| load(text, None).expect_err("wrong").to_string();
     for bad in ["0.9", "0", "-1", "17", "nan", "\"1.5\""] {
         let text = message(&format!("schema = 1\n[admission]\novercommit = {bad}\n"));
@@ -87,7 +87,7 @@ fn overcommit_and_aliases_are_read_and_a_later_file_wins() {
     // The file's keys are the families' own.
     for family in Family::ALL {
         let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", family.key()), None);
-        assert_eq!(config.expect("valid").aliases_off, [family]);
+        assert_eq!(config.expect("valid").policy.aliases_off, [family]);
     }
 }
 
@@ -96,16 +96,16 @@ fn rules_about_time_are_read_and_a_later_file_wins() {
     let main = "schema = 1\n[admission]\ncompute_overcommit = 1.5\n[time]\nmax_class = \"high\"\n\
                 [aliases]\ncuda_task_priority = false\n";
     let config = load(main, Some("schema = 1\n[time]\nmax_class = \"low\"\n")).expect("valid");
-    assert_eq!(config.compute_overcommit_millionths, 1_500_000);
+    assert_eq!(config.policy.compute_overcommit_millionths, 1_500_000);
     assert_eq!(
-        config.overcommit_millionths,
+        config.policy.overcommit_millionths,
         partage_policy::Config::ALL_ONCE,
         "memory is another matter"
     );
-    assert_eq!(config.class_rule(Kind::Managed), Class::Low);
-    assert_eq!(config.class_rule(Kind::Private), Class::Realtime);
-    assert_eq!(Config::default().class_rule(Kind::Managed), Class::Normal);
-    assert_eq!(config.time_aliases_off, [TimeVariable::TaskPriority]);
+    assert_eq!(config.for_policy(Kind::Managed, 1).max_class, Class::Low);
+    assert_eq!(config.for_policy(Kind::Private, 1).max_class, Class::Realtime);
+    assert_eq!(Config::default().for_policy(Kind::Managed, 1).max_class, Class::Normal);
+    assert_eq!(config.policy.time_aliases_off, [TimeVariable::TaskPriority]);
     let message = |text: &str| load(text, None).expect_err("wrong").to_string();
     let class = message("schema = 1\n[time]\nmax_class = \"urgent\"\n");
     assert!(
@@ -117,7 +117,7 @@ fn rules_about_time_are_read_and_a_later_file_wins() {
     // The file's keys are the variables' own.
     for variable in TimeVariable::ALL {
         let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", variable.key()), None);
-        assert_eq!(config.expect("valid").time_aliases_off, [variable]);
+        assert_eq!(config.expect("valid").policy.time_aliases_off, [variable]);
     }
 }
 
@@ -131,10 +131,13 @@ fn the_order_of_the_queue_and_the_split_of_time_are_read() {
         half_life_ns: 2 * hour,
         max_wait_ns: 72 * hour,
     };
-    assert_eq!((config.queue, config.split_rule(Kind::Managed)), (queue, Split::Job));
-    assert_eq!(Config::default().queue.order, Order::Arrival);
-    assert_eq!(Config::default().split_rule(Kind::Managed), Split::User);
-    assert_eq!(Config::default().split_rule(Kind::Private), Split::Job);
+    assert_eq!(
+        (config.policy.queue, config.for_policy(Kind::Managed, 1).split),
+        (queue, Split::Job)
+    );
+    assert_eq!(Config::default().policy.queue.order, Order::Arrival);
+    assert_eq!(Config::default().for_policy(Kind::Managed, 1).split, Split::User);
+    assert_eq!(Config::default().for_policy(Kind::Private, 1).split, Split::Job);
 }
 
 #[test]
@@ -204,7 +207,7 @@ fn the_page_about_the_configuration_shows_every_key() {
 fn the_auditor_is_told_what_to_do() {
     let main = "schema = 1\n[audit]\ndrift = \"deny-new\"\ntolerance = \"1MiB\"\n";
     let config = load(main, Some("schema = 1\n[audit]\nunmanaged = \"kill\"\n")).expect("valid");
-    let audit = config.audit;
+    let audit = config.policy.audit;
     assert_eq!(
         (audit.drift, audit.unmanaged, audit.tolerance),
         (Response::DenyNew, Response::Kill, MIB)
@@ -228,7 +231,7 @@ fn every_example_of_the_pages_holds() {
     assert!(examples.len() >= 3);
     for example in examples {
         let config = load(example, None).unwrap_or_else(|error| panic!("{error}\n{example}"));
-        assert_eq!(config.rules.warnings(), Vec::<String>::new(), "{example}");
+        assert_eq!(config.policy.rules.warnings(), Vec::<String>::new(), "{example}");
     }
 }
 

@@ -21,6 +21,7 @@ use crate::host::proc::{is_own_helper, login_scope};
 use crate::kind::Kind;
 use crate::peer::{ConnectionId, Peer};
 use crate::residence;
+use crate::site::Site;
 use crate::site::effect::Effect;
 use crate::state::clients::Client;
 use crate::state::ledger::LineIndex;
@@ -44,9 +45,7 @@ impl StateDriver {
     /// A connection's first binary packet, and the pages that came with it.
     pub(super) fn greet(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>) {
         if self.serves_not(&peer) {
-            return self
-                .site
-                .refuse(peer.connection, REFUSED_IDENTITY, "this broker serves another user");
+            return refuse_identity(&mut self.site, peer.connection, "this broker serves another user");
         }
         // Before anything that waits for a helper.
         if is_own_helper(peer.pid) {
@@ -56,15 +55,11 @@ impl StateDriver {
         }
         let Some(process) = self.site.process_of(&peer) else {
             let text = "the broker cannot see this process: its pid namespace is not below the broker's";
-            return self.site.refuse(peer.connection, REFUSED_IDENTITY, text);
+            return refuse_identity(&mut self.site, peer.connection, text);
         };
         let is_parked = hello.flags & HELLO_PARKED != 0;
-        let known = self
-            .site
-            .clients
-            .get(ClientId(hello.client))
-            .map(|client| client.process);
-        if is_parked && known == Some(process) {
+        let known = self.site.clients.get(ClientId(hello.client));
+        if is_parked && known.is_some_and(|client| client.process == process) {
             return self.take_in(&peer, process, &hello);
         }
         if hello.client != 0 && !is_parked {
@@ -193,11 +188,8 @@ impl StateDriver {
         // The lost ledger's figures stand on the page that only brokers write.
         for (slot, shown) in pages.broker().devices.iter().enumerate() {
             let overhead = shown.overhead.load(Ordering::Relaxed);
-            self.site
-                .clients
-                .ledger
-                .overhead(line, slot)
-                .store(overhead, Ordering::SeqCst);
+            let kept = self.site.clients.ledger.overhead(line, slot);
+            kept.store(overhead, Ordering::SeqCst);
         }
         Ok((pages, None))
     }
@@ -243,16 +235,10 @@ impl StateDriver {
     }
 
     fn membership(&mut self, process: Process, uid: u32, hello: &Hello) -> Membership {
-        let cgroup = self
-            .site
-            .processes
-            .cgroup(process.pid)
-            .unwrap_or_else(|| "/".to_owned());
-        let program = self
-            .site
-            .processes
-            .program(process.pid)
-            .or_else(|| self.site.processes.name(process.pid));
+        let (pid, processes) = (process.pid, &self.site.processes);
+        let cgroup = processes.cgroup(pid).unwrap_or_else(|| "/".to_owned());
+        let program = processes.program(pid).or_else(|| processes.name(pid));
+        let length = hello.environment_length as usize;
         Membership {
             by_kernel: self.site.job_by_kernel(process),
             token: hello.token.iter().any(|byte| *byte != 0).then_some(hello.token),
@@ -260,14 +246,8 @@ impl StateDriver {
             groups: self.site.groups_of(process.pid, uid),
             program: program.unwrap_or_default(),
             environment_limit: hello.environment_limit,
-            environment: unpacked(
-                hello
-                    .environment
-                    .get(..hello.environment_length as usize)
-                    .unwrap_or(&[]),
-            ),
-            is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0
-                || hello.environment_length as usize > hello.environment.len(),
+            environment: unpacked(hello.environment.get(..length).unwrap_or(&[])),
+            is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0 || length > hello.environment.len(),
             cgroup,
             other_cgroups: self.site.other_cgroups(process.pid),
             nodes: hello.nodes,
@@ -282,23 +262,17 @@ impl StateDriver {
             return self.come_back_unknown(&peer, process, hello, handed_back);
         };
         if client.process != process {
-            return self
-                .site
-                .refuse(to, REFUSED_IDENTITY, "this client id belongs to another process");
+            return refuse_identity(&mut self.site, to, "this client id belongs to another process");
         }
         let is_mapped = client.pages.is_some();
         let are_others =
             |handed_back: &PagePair| client.pages.as_ref().is_some_and(|known| !known.are_these(handed_back));
         let pages = match handed_back {
             Some(Ok(pages)) if are_others(&pages) => {
-                return self
-                    .site
-                    .refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
+                return refuse_identity(&mut self.site, to, "these are not the pages of this client");
             }
             Some(Err(_)) if is_mapped => {
-                return self
-                    .site
-                    .refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
+                return refuse_identity(&mut self.site, to, "these are not the pages of this client");
             }
             Some(Ok(pages)) => Some(Arc::new(pages)),
             Some(Err(error)) => {
@@ -338,9 +312,12 @@ impl StateDriver {
                 self.attach(peer, process, hello, Some((id, Arc::new(pages))));
             }
             Some(Err(error)) => self.site.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
-            None => self
-                .site
-                .refuse(peer.connection, REFUSED_IDENTITY, "no such client, and no pages of one"),
+            None => refuse_identity(&mut self.site, peer.connection, "no such client, and no pages of one"),
         }
     }
+}
+
+/// It is not who it says, or nobody whom this broker serves.
+fn refuse_identity(site: &mut Site, to: ConnectionId, text: &str) {
+    site.refuse(to, REFUSED_IDENTITY, text);
 }

@@ -48,7 +48,7 @@ impl StateDriver {
 
     /// Classes and rules are others than these.
     pub(super) fn audit_rules(&mut self, old: &[String]) {
-        let new = self.site.config.rules.lines(None);
+        let new = self.site.config.policy.rules.lines(None);
         if let Err(error) = self.audit.rules((old, &new), self.reading.by, self.site.now.unix_ns) {
             error!(%error, "a change of the rules is not in the audit log");
         }

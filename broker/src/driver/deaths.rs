@@ -126,14 +126,7 @@ impl StateDriver {
                     && self.site.devices.is_gone_since(patience_ns, pid, &client.devices)
             })
         };
-        let gone: Vec<ClientId> = self
-            .site
-            .clients
-            .iter()
-            .filter(|(_, client)| is_gone(client))
-            .map(|(id, _)| id)
-            .collect();
-        for id in gone {
+        for id in self.site.clients.of_which(is_gone) {
             self.dying(id, true);
         }
     }
@@ -144,12 +137,8 @@ impl StateDriver {
             return;
         };
         for id in self.site.clients.of_process(process) {
-            let is_other = self
-                .site
-                .clients
-                .get(id)
-                .is_some_and(|client| is_other_program(client.image, stat.image));
-            if is_other {
+            let client = self.site.clients.get(id);
+            if client.is_some_and(|client| is_other_program(client.image, stat.image)) {
                 self.dying(id, true);
             }
         }
@@ -174,19 +163,13 @@ impl StateDriver {
     /// Tells the policy about the ended clients whose memory is free.
     pub(super) fn settle_deaths(&mut self) {
         self.settle_doubts();
-        let free: Vec<ClientId> = self
-            .site
-            .clients
-            .iter()
-            .filter(|(_, client)| {
-                client.dying.is_some_and(|dying| {
-                    let pid = (!dying.is_exec).then_some(client.process.pid);
-                    self.site.devices.is_gone_since(dying.since_ns, pid, &client.devices)
-                })
+        let is_free = |client: &Client| {
+            client.dying.is_some_and(|dying| {
+                let pid = (!dying.is_exec).then_some(client.process.pid);
+                self.site.devices.is_gone_since(dying.since_ns, pid, &client.devices)
             })
-            .map(|(id, _)| id)
-            .collect();
-        for id in free {
+        };
+        for id in self.site.clients.of_which(is_free) {
             self.site.tell(Event::ClientGone(id));
         }
     }

@@ -5,7 +5,7 @@
 //! `clients_per_user`. Reserves, overcommit and the rest of `[broker]` count from the broker's next start: promises
 //! were made by them.
 
-use partage_policy::{Audit, Caller, Event, NewRules};
+use partage_policy::{Caller, Event};
 use partage_protocol::admin::{ConfigView, ErrorCode, Reply, Request};
 use tracing::{info, warn};
 
@@ -62,21 +62,10 @@ impl StateDriver {
     }
 
     fn take_config(&mut self, new: Config) -> String {
-        let old = self.site.config.rules.lines(None);
+        let old = self.site.config.policy.rules.lines(None);
         let later = self.site.config.take(new);
         self.audit_rules(&old);
-        let new = NewRules {
-            rules: self.site.config.rules.clone(),
-            max_class: self.site.config.class_rule(self.site.directory.kind()),
-            split: self.site.config.split_rule(self.site.directory.kind()),
-            queue: self.site.config.queue,
-            aliases_off: self.site.config.aliases_off.clone(),
-            time_aliases_off: self.site.config.time_aliases_off.clone(),
-            audit: Audit {
-                uid: nix::unistd::geteuid().as_raw(),
-                ..self.site.config.audit
-            },
-        };
+        let new = self.site.config.for_policy(self.site.directory.kind(), 0);
         self.reading.generation += 1;
         self.reading.read_unix_ns = self.site.now.unix_ns;
         let mut text = format!(
@@ -133,7 +122,7 @@ impl StateDriver {
         };
         match target {
             _ if is_private => view.lines = vec!["a private broker reads no configuration: no rule holds".to_owned()],
-            None => view.lines = self.site.config.rules.lines(None),
+            None => view.lines = self.site.config.policy.rules.lines(None),
             Some(target) => {
                 let target = self.site.target(target.to_owned());
                 let of_job = self.site.policy.facts_of(&target, caller).ok();
@@ -142,12 +131,12 @@ impl StateDriver {
                     let hint = Some("partage ps lists the jobs");
                     return self.site.deny(to, ErrorCode::NoTarget, message, hint);
                 };
-                view.lines = self.site.config.rules.lines(Some(&facts));
+                view.lines = self.site.config.policy.rules.lines(Some(&facts));
                 view.totals = self.site.policy.totals_view(&facts, &self.site.clients);
             }
         }
         if target.is_none() && !is_private {
-            view.classes = self.site.config.rules.presets.keys().cloned().collect();
+            view.classes = self.site.config.policy.rules.presets.keys().cloned().collect();
         }
         self.site.answer(to, Reply::Config(view));
     }

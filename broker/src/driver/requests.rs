@@ -257,38 +257,29 @@ impl StateDriver {
             }
             Some(driver) => driver.sentence(),
         };
+        let config = &self.site.config.policy;
+        let kind = self.site.directory.kind();
+        let percent = |millionths: u64| millionths * 100 / partage_policy::Config::ALL_ONCE;
+        let off = config.aliases_off.iter().map(|family| family.key());
+        let off = off.chain(config.time_aliases_off.iter().map(|variable| variable.key()));
         BrokerView {
             pid: std::process::id(),
             version: format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT")),
-            kind: self.site.directory.kind().word().to_owned(),
+            kind: kind.word().to_owned(),
             socket_dir: self.site.directory.path().display().to_string(),
             is_admin: false,
             driver,
             jobs: 0,
             clients: 0,
             uptime_ns: self.site.now.ns.saturating_sub(self.started.ns),
-            overcommit_percent: self.site.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
-            compute_overcommit_percent: self.site.config.compute_overcommit_millionths * 100
-                / partage_policy::Config::ALL_ONCE,
-            max_class: self
-                .site
-                .config
-                .class_rule(self.site.directory.kind())
-                .word()
-                .to_owned(),
-            aliases_off: self
-                .site
-                .config
-                .aliases_off
-                .iter()
-                .map(|family| family.key())
-                .chain(self.site.config.time_aliases_off.iter().map(|variable| variable.key()))
-                .map(str::to_owned)
-                .collect(),
+            overcommit_percent: percent(config.overcommit_millionths),
+            compute_overcommit_percent: percent(config.compute_overcommit_millionths),
+            max_class: self.site.config.class_rule(kind).word().to_owned(),
+            aliases_off: off.map(str::to_owned).collect(),
             audit: AuditView {
-                drift: self.site.config.audit.drift.word().to_owned(),
-                unmanaged: self.site.config.audit.unmanaged.word().to_owned(),
-                tolerance_bytes: self.site.config.audit.tolerance,
+                drift: config.audit.drift.word().to_owned(),
+                unmanaged: config.audit.unmanaged.word().to_owned(),
+                tolerance_bytes: config.audit.tolerance,
             },
             notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),

@@ -94,26 +94,6 @@ pub struct StateDriver {
     invariants: Invariants,
 }
 
-/// What the policy is told of the configuration; jobs get numbers from `first_job` on.
-fn policy_config(parts: &Parts, first_job: u64) -> partage_policy::Config {
-    partage_policy::Config {
-        is_private: parts.directory.kind() == Kind::Private,
-        first_job,
-        overcommit_millionths: parts.config.overcommit_millionths,
-        compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
-        max_class: parts.config.class_rule(parts.directory.kind()),
-        aliases_off: parts.config.aliases_off.clone(),
-        time_aliases_off: parts.config.time_aliases_off.clone(),
-        audit: partage_policy::Audit {
-            uid: nix::unistd::geteuid().as_raw(),
-            ..parts.config.audit
-        },
-        split: parts.config.split_rule(parts.directory.kind()),
-        queue: parts.config.queue,
-        rules: parts.config.rules.clone(),
-    }
-}
-
 impl StateDriver {
     /// Opens the state that an earlier broker left and adopts it.
     ///
@@ -131,7 +111,7 @@ impl StateDriver {
         let audit = AuditLog::open(&audit_file, &users_file).map_err(Error::file("open", &audit_file))?;
         let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
-        let config = policy_config(&parts, ledger.next_job());
+        let config = parts.config.for_policy(parts.directory.kind(), ledger.next_job());
         let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let site = Site {
             now,
@@ -394,12 +374,8 @@ impl StateDriver {
     /// Does what time brings.
     pub fn tick(&mut self, now: Now) {
         self.site.now = now;
-        if self
-            .site
-            .policy
-            .next_deadline()
-            .is_some_and(|deadline| now.ns >= deadline)
-        {
+        let due_ns = self.site.policy.next_deadline();
+        if due_ns.is_some_and(|due_ns| now.ns >= due_ns) {
             self.step(Event::Tick);
         }
         self.tick_devices();

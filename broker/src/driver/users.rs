@@ -78,7 +78,9 @@ impl StateDriver {
 
     /// The users of all jobs are met: after the rules were read, which may ask for groups now.
     pub(super) fn meet_users(&mut self) {
-        self.site.users.follow_groups(self.site.config.rules.match_groups());
+        self.site
+            .users
+            .follow_groups(self.site.config.policy.rules.match_groups());
         for uid in self.site.policy.users() {
             self.site.users.groups(uid, &[]);
         }

@@ -19,7 +19,7 @@ impl StateDriver {
         if self.site.directory.kind() == Kind::Private {
             return;
         }
-        let (mut text, unknown) = lines(&self.site.config.rules, &mut LocalAccounts::default());
+        let (mut text, unknown) = lines(&self.site.config.policy.rules, &mut LocalAccounts::default());
         for name in unknown {
             self.note(format!(
                 "without_broker: {name} is in none of the local files; while the broker is away it is closed to them"

@@ -9,7 +9,7 @@ use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::engine::Engine;
-use super::facts::{processes_with_library, saved_every};
+use super::facts::{processes_with_library, residence_of, saved_every};
 use super::way::{Phase, Purpose, Way};
 use crate::site::Site;
 
@@ -138,10 +138,7 @@ impl Engine {
         let jobs = site.clients.of_process(process).into_iter();
         let jobs = jobs.filter_map(|id| site.clients.get(id).map(|client| client.job));
         for job in jobs {
-            let is_away = site
-                .policy
-                .residence(job)
-                .is_some_and(|mark| mark.residence != Residence::Here);
+            let is_away = residence_of(site, job) != Residence::Here;
             if (is_away || self.ways.has(job)) && !self.ways.gone.contains(&(job, process)) {
                 self.ways.gone.push((job, process));
             }

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::shown_to;
 use crate::host::proc;
+use crate::kept_file::write_whole;
 use crate::site::Site;
-use crate::snapshot::dump::write_whole;
 
 /// An old device and the one in its place.
 type Pair = (String, String);

@@ -61,12 +61,7 @@ impl Engine {
             header: Park::header(0),
             job: job.0,
         };
-        let of_job = site.clients.iter().filter(|(_, client)| client.job == job);
-        let ids: Vec<_> = of_job
-            .filter(|(_, client)| !client.is_parked)
-            .map(|(id, _)| id)
-            .collect();
-        for id in ids {
+        for id in site.clients.of_which(|client| client.job == job && !client.is_parked) {
             site.send(id, park.as_bytes().to_vec(), Vec::new());
         }
         Beginning::Waits(Waiting::Parked {
@@ -106,19 +101,13 @@ pub(super) fn poll_save(site: &Site, job: JobId, wait: &Waiting) -> Option<Answe
 
 /// Has every client of the job let go of its pages?
 fn are_parked(site: &Site, job: JobId) -> bool {
-    let mut alive = site
-        .clients
-        .iter()
-        .filter(|(_, client)| client.job == job && client.dying.is_none());
+    let mut alive = site.clients.alive_of(job);
     alive.all(|(_, client)| client.is_parked && client.connection.is_none())
 }
 
 /// Has every client of the job come back?
 fn are_back(site: &Site, job: JobId) -> bool {
-    let mut alive = site
-        .clients
-        .iter()
-        .filter(|(_, client)| client.job == job && client.dying.is_none());
+    let mut alive = site.clients.alive_of(job);
     alive.all(|(_, client)| client.connection.is_some() && !client.is_parked)
 }
 
@@ -224,11 +213,7 @@ fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String>
     let record = site.jobs.get(job).ok_or_else(|| format!("{job} has ended"))?;
     let place = record.devices.first();
     let devices = record.devices.iter().map(|place| saved_device(site, place.device));
-    let clients = site
-        .clients
-        .iter()
-        .filter(|(_, client)| client.job == job && client.dying.is_none());
-    let clients = clients.map(|(id, client)| SavedClient {
+    let clients = site.clients.alive_of(job).map(|(id, client)| SavedClient {
         pid: proc::inner_number(client.process.pid).unwrap_or(client.process.pid),
         client: id.0,
         owed: owed_words(site, id, record.devices.len()),

@@ -44,6 +44,10 @@ impl Engine {
         let me = nix::unistd::geteuid().as_raw();
         let host = processes.keys().map(|process| host_memory::room(process.pid));
         let host = host.chain(devices.iter().filter_map(|device| shared_room(site, *device)));
+        let no_bound = HostRoom {
+            available: u64::MAX,
+            cgroup: None,
+        };
         let mig = devices.iter().find(|device| device.is_mig);
         JobFacts {
             job,
@@ -54,17 +58,7 @@ impl Engine {
             has_mps: devices.iter().any(|device| has_mps(site, *device)),
             can_act_as_owner: me == 0 || me == uid,
             bytes: site.policy.returning_bytes(job, &site.clients),
-            host: self.less_the_leaving(
-                site,
-                job,
-                host.fold(
-                    HostRoom {
-                        available: u64::MAX,
-                        cgroup: None,
-                    },
-                    tighter,
-                ),
-            ),
+            host: self.less_the_leaving(site, job, host.fold(no_bound, tighter)),
             processes: processes.into_values().collect(),
         }
     }
@@ -96,15 +90,13 @@ impl Engine {
 
 /// Where the books have a job.
 pub(super) fn residence_of(site: &Site, job: JobId) -> Residence {
-    site.policy
-        .residence(job)
-        .map_or(Residence::Here, |mark| mark.residence)
+    let mark = site.policy.residence(job);
+    mark.map_or(Residence::Here, |mark| mark.residence)
 }
 
 /// The processes of a job that have the library.
 pub(super) fn processes_with_library(site: &Site, job: JobId) -> Vec<Process> {
-    let of_job = site.clients.iter().filter(|(_, client)| client.job == job);
-    let alive = of_job.filter(|(_, client)| client.dying.is_none());
+    let alive = site.clients.alive_of(job);
     let mut processes: Vec<Process> = alive.map(|(_, client)| client.process).collect();
     processes.sort_unstable();
     processes.dedup();

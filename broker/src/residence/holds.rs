@@ -38,10 +38,8 @@ impl Engine {
             return;
         };
         let closed = self.ways.closed.get(&job).copied();
-        let is_here = site
-            .policy
-            .residence(job)
-            .is_none_or(|mark| mark.residence == Residence::Here);
+        let mark = site.policy.residence(job);
+        let is_here = mark.is_none_or(|mark| mark.residence == Residence::Here);
         if closed.is_some() || is_here && !self.ways.has(job) {
             self.write_hold(site, id, closed);
         }
@@ -113,9 +111,7 @@ impl Engine {
 
 /// Is a thread of the job inside a driver call, or may one be?
 pub(super) fn is_anybody_inside(site: &Site, job: JobId) -> bool {
-    let of_job = site.clients.iter().filter(|(_, client)| client.job == job);
-    let mut alive = of_job.filter(|(_, client)| client.dying.is_none());
-    alive.any(|(_, client)| {
+    site.clients.alive_of(job).any(|(_, client)| {
         client.pages.as_ref().is_some_and(|pages| {
             let word = pages.broker().head.hold.load(Ordering::Acquire);
             pages.file().is_anybody_inside(word)

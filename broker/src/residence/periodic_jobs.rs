@@ -8,7 +8,7 @@ use partage_policy::Residence;
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::engine::Engine;
-use super::facts::{saved_every, waits_to_start};
+use super::facts::{residence_of, saved_every, waits_to_start};
 use super::way::{Leaving, Purpose, SaveTo};
 use crate::site::Site;
 use crate::snapshot::files::Disk;
@@ -32,10 +32,7 @@ impl Engine {
         let due = periodic.take_due(&jobs, |job| unsaved_ns(site, job), site.now.ns);
         self.periodic = periodic;
         for job in due {
-            let is_here = site
-                .policy
-                .residence(job)
-                .is_none_or(|mark| mark.residence == Residence::Here);
+            let is_here = residence_of(site, job) == Residence::Here;
             if is_here && !self.ways.has(job) && !waits_to_start(site, job) {
                 self.save_by_itself(site, job);
             }

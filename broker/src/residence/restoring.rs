@@ -25,10 +25,10 @@ use super::engine::Engine;
 use super::facts::{processes_with_library, residence_of};
 use super::way::{Closed, Expecting};
 use crate::host::proc;
+use crate::kept_file::write_whole;
 use crate::peer::ConnectionId;
 use crate::site::Site;
 use crate::site::effect::Effect;
-use crate::snapshot::dump::write_whole;
 use crate::state::ledger::LineIndex;
 
 /// Who is to say hello, and until when.

@@ -89,10 +89,8 @@ impl Site {
     /// One that the job's owner could not kill is left alone, whoever wanted the job strict: `sudo` may have begun it.
     pub(crate) fn kill_unmanaged(&mut self, job: JobId, pid: u32) {
         let Some(held) = PidFd::open(pid) else { return };
-        let is_of_job = self
-            .processes
-            .stat(pid)
-            .is_some_and(|stat| self.job_by_kernel(stat.id) == Some(job));
+        let stat = self.processes.stat(pid);
+        let is_of_job = stat.is_some_and(|stat| self.job_by_kernel(stat.id) == Some(job));
         let owner = self.policy.owner(job).unwrap_or_default();
         if is_of_job && owner != 0 && !self.processes.may_be_signalled_by(pid, owner) {
             let text = format!("pid {pid} of {job} goes on: it is another user's");

@@ -5,8 +5,7 @@
 //! takes the job with it. While it runs it holds the lock that it got as standard input; before it ends it writes its
 //! outcome. A lock that is free without an outcome means that it died.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -19,6 +18,7 @@ use super::inside::Dump;
 use super::order::{DumpOrder, DumpOutcome};
 use super::store::Store;
 use super::{criu, inside, shared};
+use crate::kept_file::{open_kept, write_whole};
 
 /// Where an order, its lock and its outcome lie.
 #[derive(Clone, Debug)]
@@ -106,31 +106,13 @@ impl Desk {
 
     /// The lock, until the last descriptor of its open file is closed. `None`: somebody has it.
     fn try_lock(&self) -> std::io::Result<Option<File>> {
-        let file = open_lock(&self.lock)?;
+        let file = open_kept(&self.lock)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
-}
-
-/// Writes a file by rename: whoever dies meanwhile leaves the old one, or the new one whole.
-///
-/// # Errors
-/// The system's; the old file stands then.
-pub(crate) fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-    let beside = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(content)?;
-    drop(file);
-    std::fs::rename(&beside, path)
 }
 
 /// The process: carries the order out, and writes what became of it.
@@ -238,21 +220,9 @@ fn run_criu(dump: &Dump<'_>) -> Result<(), String> {
     criu::judge(status, &dump.images.join(criu::DUMP_LOG))
 }
 
-/// A file that is there to be locked; never through somebody's link.
-fn open_lock(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-}
-
 fn lock_folder(folder: &Path) -> Result<Flock<File>, String> {
     let path = folder.join(LOCK);
-    let file = open_lock(&path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+    let file = open_kept(&path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|_| format!("another checkpoint writes to {} at the moment", folder.display()))
 }

@@ -130,11 +130,22 @@ impl Clients {
         self.map.iter().map(|(id, client)| (*id, client))
     }
 
+    /// The clients of which this holds.
+    pub fn of_which(&self, holds: impl Fn(&Client) -> bool) -> Vec<ClientId> {
+        let found = self.map.iter().filter(|(_, client)| holds(client));
+        found.map(|(id, _)| *id).collect()
+    }
+
     /// Clients of a job.
     #[must_use]
     pub fn of_job(&self, job: JobId) -> Vec<ClientId> {
-        let of_job = self.map.iter().filter(|(_, client)| client.job == job);
-        of_job.map(|(id, _)| *id).collect()
+        self.of_which(|client| client.job == job)
+    }
+
+    /// Clients of a job that are not dying.
+    pub fn alive_of(&self, job: JobId) -> impl Iterator<Item = (ClientId, &Client)> {
+        let is_alive = move |client: &Client| client.job == job && client.dying.is_none();
+        self.iter().filter(move |(_, client)| is_alive(client))
     }
 
     /// How many.

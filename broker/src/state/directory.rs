@@ -14,9 +14,9 @@
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,40 @@ pub struct SocketDir {
 #[derive(Debug)]
 pub struct Lock {
     _file: Flock<File>,
+}
+
+/// Declares where something lies in the directory, a row each.
+macro_rules! places {
+    ($( $(#[$doc:meta])* $name:ident = $place:expr, )+) => {
+        impl SocketDir {
+            $( $(#[$doc])* #[must_use] pub fn $name(&self) -> PathBuf { self.path.join($place) } )+
+        }
+    };
+}
+
+places! {
+    /// The socket that everyone may use.
+    client_socket = "client/client.sock",
+    /// The folder that everyone may look into.
+    client_folder = "client",
+    /// The administrators' socket.
+    admin_socket = "admin.sock",
+    /// The log's newest file.
+    log_file = "log/partaged.log",
+    /// Where a command found the driver's libraries, in its own words.
+    driver_file = partage_protocol::driver_place::FILE,
+    /// The ledger file.
+    ledger_file = "state/ledger",
+    /// What is remembered of jobs that ended.
+    ended_file = "state/ended.jsonl",
+    /// Where lies what is known of dumps under way and of jobs that are being restored.
+    snapshots = "state/snapshots",
+    /// What users had of the GPUs.
+    usage_file = "state/usage.json",
+    /// Which devices are drained.
+    drained_file = "state/drained",
+    /// Where job records lie.
+    jobs = "state/jobs",
 }
 
 impl SocketDir {
@@ -72,76 +106,10 @@ impl SocketDir {
         self.kind
     }
 
-    /// The socket that everyone may use.
-    #[must_use]
-    pub fn client_socket(&self) -> PathBuf {
-        self.path.join("client/client.sock")
-    }
-
-    /// The folder that everyone may look into.
-    #[must_use]
-    pub fn client_folder(&self) -> PathBuf {
-        self.path.join("client")
-    }
-
-    /// The administrators' socket.
-    #[must_use]
-    pub fn admin_socket(&self) -> PathBuf {
-        self.path.join("admin.sock")
-    }
-
-    /// The log's newest file.
-    #[must_use]
-    pub fn log_file(&self) -> PathBuf {
-        self.path.join("log/partaged.log")
-    }
-
-    /// Where a command found the driver's libraries, in its own words.
-    #[must_use]
-    pub fn driver_file(&self) -> PathBuf {
-        self.path.join(partage_protocol::driver_place::FILE)
-    }
-
-    /// The ledger file.
-    #[must_use]
-    pub fn ledger_file(&self) -> PathBuf {
-        self.path.join("state/ledger")
-    }
-
-    /// What is remembered of jobs that ended.
-    #[must_use]
-    pub fn ended_file(&self) -> PathBuf {
-        self.path.join("state/ended.jsonl")
-    }
-
-    /// Where lies what is known of dumps under way and of jobs that are being restored.
-    #[must_use]
-    pub fn snapshots(&self) -> PathBuf {
-        self.path.join("state/snapshots")
-    }
-
-    /// What users had of the GPUs.
-    #[must_use]
-    pub fn usage_file(&self) -> PathBuf {
-        self.path.join("state/usage.json")
-    }
-
-    /// Which devices are drained.
-    #[must_use]
-    pub fn drained_file(&self) -> PathBuf {
-        self.path.join("state/drained")
-    }
-
     /// Who changed whose numbers: what administrators did, and what users did.
     #[must_use]
     pub fn audit_files(&self) -> [PathBuf; 2] {
         ["state/audit.jsonl", "state/audit-users.jsonl"].map(|name| self.path.join(name))
-    }
-
-    /// Where job records lie.
-    #[must_use]
-    pub fn jobs(&self) -> PathBuf {
-        self.path.join("state/jobs")
     }
 
     /// Takes the broker lock; `None` when another broker has it and keeps it for [`LOCK_PATIENCE`].
@@ -161,15 +129,7 @@ impl SocketDir {
 
     fn try_lock(&self) -> Result<Option<Lock>, Error> {
         let path = self.path.join("broker.lock");
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path)
-            .map_err(Error::file("open", &path))?;
+        let file = crate::kept_file::open_kept(&path).map_err(Error::file("open", &path))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => Ok(Some(Lock { _file: file })),
             Err((_, nix::Error::EWOULDBLOCK)) => Ok(None),

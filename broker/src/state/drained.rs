@@ -3,8 +3,6 @@
 //! by whom. Brokers before wrote the UUIDs alone.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use partage_policy::DrainMark;
@@ -53,22 +51,13 @@ pub fn read(path: &Path) -> std::io::Result<BTreeMap<DeviceUuid, DrainMark>> {
 /// # Errors
 /// The system's.
 pub fn write(path: &Path, devices: &BTreeMap<DeviceUuid, DrainMark>) -> std::io::Result<()> {
-    let beside = path.with_extension("new");
     let entries = devices.iter().map(|(device, mark)| Entry::Marked {
         gpu: device.to_string(),
         since_unix_ns: mark.since_unix_ns,
         uid: mark.uid,
     });
     let entries: Vec<Entry> = entries.collect();
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(&serde_json::to_vec(&entries)?)?;
-    drop(file);
-    std::fs::rename(&beside, path)
+    crate::kept_file::write_whole(path, &serde_json::to_vec(&entries)?)
 }
 
 #[cfg(test)]

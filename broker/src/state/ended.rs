@@ -65,7 +65,13 @@ impl EndedJobs {
         }
         line.extend(serde_json::to_vec(job)?);
         line.push(b'\n');
-        let mut file = options().append(true).open(&self.path)?;
+        let mut options = std::fs::OpenOptions::new();
+        options
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW);
+        let mut file = options.open(&self.path)?;
         self.is_torn = true;
         file.write_all(&line)?;
         self.is_torn = false;
@@ -100,21 +106,11 @@ impl EndedJobs {
             text.extend(serde_json::to_vec(job)?);
             text.push(b'\n');
         }
-        let beside = self.path.with_extension("new");
-        let mut file = options().write(true).truncate(true).open(&beside)?;
-        file.write_all(&text)?;
-        drop(file);
-        std::fs::rename(&beside, &self.path)?;
+        crate::kept_file::write_whole(&self.path, &text)?;
         self.lines = jobs.len();
         self.is_torn = false;
         Ok(())
     }
-}
-
-fn options() -> std::fs::OpenOptions {
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    options
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 //! synced, for the reason in `ledger.rs`. A record that cannot be read is set aside, never guessed at.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use partage_policy::JobRecord;
@@ -107,22 +105,12 @@ impl Store {
     /// # Errors
     /// The system's; the old record stands then.
     pub fn save(&self, job: &JobRecord) -> std::io::Result<()> {
-        let path = self.path(JobId(job.id));
-        let beside = path.with_extension("new");
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
         let kept = Kept {
             format: FORMAT,
             boot: self.boot,
             job: job.clone(),
         };
-        file.write_all(&serde_json::to_vec(&kept)?)?;
-        drop(file);
-        std::fs::rename(&beside, &path)
+        crate::kept_file::write_whole(&self.path(JobId(job.id)), &serde_json::to_vec(&kept)?)
     }
 
     /// Forgets a job.

@@ -10,9 +10,8 @@
 //! ([`JobLedger::adopt`](partage_protocol::job_ledger::JobLedger::adopt)), and the client, which got no answer, asks
 //! again. A line is filled before its state says *used*, and its words are zero before it says *free*.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -124,15 +123,7 @@ impl Ledger {
     /// # Errors
     /// [`Error::File`]; also where it is of this boot and of a newer layout, and then it stays as it is.
     pub fn open(path: &Path, boot: [u8; 16]) -> Result<(Self, Vec<(LineIndex, Entry)>), Error> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)
-            .map_err(Error::file("open", path))?;
+        let file = crate::kept_file::open_kept(path).map_err(Error::file("open", path))?;
         super::refuse_newer(&file, (MAGIC, LAYOUT), boot).map_err(Error::file("read", path))?;
         file.set_len(size_of::<Layout>() as u64)
             .map_err(Error::file("size", path))?;
@@ -353,7 +344,7 @@ mod tests {
         let scratch = Scratch::new("newer-ledger");
         let path = scratch.path().join("ledger");
         drop(Ledger::open(&path, [1; 16]).expect("opened"));
-        let file = OpenOptions::new().write(true).open(&path).expect("ours");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("ours");
         file.write_all_at(&(LAYOUT + 1).to_le_bytes(), 8).expect("written");
         // One that is longer keeps its length.
         file.set_len(size_of::<Layout>() as u64 + 4096).expect("sized");

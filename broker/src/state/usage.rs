@@ -5,8 +5,6 @@
 //! policy bounds how many users are in it. A file that cannot be read costs their history and nothing else. Not synced,
 //! for the reason in `ledger.rs`.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use partage_policy::UserUsage;
@@ -33,13 +31,7 @@ pub fn read(path: &Path) -> Vec<UserUsage> {
 /// # Errors
 /// The system's; the old file stands then.
 pub fn write(path: &Path, users: &[UserUsage]) -> std::io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.custom_flags(libc::O_NOFOLLOW).open(&beside)?;
-    file.write_all(&serde_json::to_vec(users)?)?;
-    drop(file);
-    std::fs::rename(&beside, path)
+    crate::kept_file::write_whole(path, &serde_json::to_vec(users)?)
 }
 
 #[cfg(test)]

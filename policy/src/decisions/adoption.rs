@@ -107,7 +107,7 @@ impl Policy {
         let mut job = Job::adopted(record, slots, time_limit_at_ns);
         if residence == Residence::Here {
             // The broker before ended before it began to leave.
-            job.forget_leaving();
+            job.record_mut().residence.forget_leaving();
         }
         if let Some(was) = was {
             job.take_up(was);

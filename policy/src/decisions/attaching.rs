@@ -257,10 +257,7 @@ impl Policy {
             unfreed,
         } = said;
         let job = self.books.clients.get(&client).map(|client| client.job);
-        let ledger = job
-            .and_then(|job| self.books.jobs.get(&job))
-            .and_then(|job| job.slots.get(slot))
-            .map(|s| &s.ledger);
+        let ledger = job.and_then(|job| self.books.ledger(job, slot));
         let (Some(job), Some(ledger)) = (job, ledger) else {
             return self.answer_invalid(client, slot, sequence);
         };

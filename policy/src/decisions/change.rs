@@ -116,7 +116,7 @@ impl Policy {
         if let Some((terms, asked)) = terms {
             self.take_terms(id, terms, now_ns);
             if let Some(job) = self.books.jobs.get_mut(&id) {
-                job.set_asked_terms(asked);
+                job.record_mut().set_asked_terms(asked);
             }
         }
         self.rename(id, name);
@@ -132,8 +132,8 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return;
         };
-        job.set_terms(spec.terms.clone());
-        job.set_asked_terms(spec.asked_terms.clone());
+        job.record_mut().set_terms(spec.terms.clone());
+        job.record_mut().set_asked_terms(spec.asked_terms.clone());
         if let Some(queued) = job.queued_mut() {
             queued.set_spec(spec);
         }
@@ -177,12 +177,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Result<(), Refusal> {
-        let old = self
-            .books
-            .jobs
-            .get(&id)
-            .map(|job| job.record.devices.clone())
-            .unwrap_or_default();
+        let old = self.books.places(id);
         let new = old
             .iter()
             .map(|place| self.replaced(place, wanted))
@@ -218,7 +213,7 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return;
         };
-        job.set_places(places);
+        job.record_mut().set_devices(places);
         for (slot, state) in job.slots_mut() {
             let Some(limit) = limits.get(slot) else { continue };
             // A raised promise is handed out by `share_headroom`, after the others were lowered for it.
@@ -273,7 +268,7 @@ impl Policy {
     /// The ceiling of a job from now on. The caller saves the record.
     pub(super) fn take_ceiling(&mut self, id: JobId, ceiling: Option<Ceiling>) {
         if let (Some(ceiling), Some(job)) = (ceiling, self.books.jobs.get_mut(&id)) {
-            job.set_ceiling(ceiling);
+            job.record_mut().set_ceiling(ceiling);
         }
     }
 
@@ -287,7 +282,7 @@ impl Policy {
         if job.record.terms.time_limit_ns != terms.time_limit_ns {
             job.set_time_limit_at(time_limit_at_ns);
         }
-        job.set_terms(terms);
+        job.record_mut().set_terms(terms);
         let what = Notice::HasTerms(id, job.record.terms.clone());
         self.show_terms(id);
         self.publish_numbers("terms-changed", (Some(id), None), what, Figures::Job);

@@ -54,13 +54,8 @@ impl Policy {
         let dt = self.books.usage.poll(device, now_ns);
         let at = (self.unix_ns(now_ns), self.books.config.queue.half_life_ns);
         let managed = self.managed_pids();
-        let measured = self
-            .books
-            .devices
-            .get(&device)
-            .and_then(|known| known.measured.as_ref());
         let mut parts: BTreeMap<JobId, u64> = BTreeMap::new();
-        for process in measured.map_or(&[][..], |measured| measured.processes.as_slice()) {
+        for process in self.books.processes_on(device) {
             let job = managed.get(&process.pid);
             if let Some(job) = job.filter(|job| !self.books.times.contains_key(&(**job, device))) {
                 *parts.entry(*job).or_default() += u64::from(process.busy_ppm.unwrap_or(WHOLE_PPM));

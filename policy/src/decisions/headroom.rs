@@ -6,7 +6,7 @@ use crate::job::Job;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::device::{DeviceState, Hold};
+use crate::device::Hold;
 use crate::job::Short;
 use crate::machine::{Machine, OnSlot};
 
@@ -19,12 +19,7 @@ impl Policy {
         };
         let burstable = account.holds.iter().filter(|hold| hold.is_burstable()).count() as u64;
         // Before its first measurement a device's unmanaged use is not known: then nobody gets more than he has.
-        let is_known = self
-            .books
-            .devices
-            .get(&device)
-            .is_some_and(|device| device.state == DeviceState::Ok);
-        let slack = if is_known {
+        let slack = if self.books.is_ok(device) {
             account.room(None) / burstable.max(1)
         } else {
             0
@@ -92,12 +87,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Result<(), Short> {
-        if self
-            .books
-            .devices
-            .get(&device)
-            .is_none_or(|device| device.state != DeviceState::Ok)
-        {
+        if !self.books.is_ok(device) {
             return Err(Short::Card);
         }
         let account = self.account(device, machine).ok_or(Short::Card)?;

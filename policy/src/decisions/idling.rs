@@ -44,7 +44,7 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return;
         };
-        job.set_left_idle();
+        job.record_mut().residence.leave_idle();
         let record = job.record.clone();
         self.act(Action::SaveJob(Box::new(record)));
         self.publish("job-idle", Some(id), None, Notice::Idle(id, quiet_ns));

@@ -184,13 +184,7 @@ impl Policy {
     /// Is what the process and its job use now within their limits, and within what the card has room for?
     fn judge_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) -> (u32, Short) {
         let Member { job, client, slot } = member;
-        let Some(ledger) = self
-            .books
-            .jobs
-            .get(&job)
-            .and_then(|job| job.slots.get(slot))
-            .map(|slot| &slot.ledger)
-        else {
+        let Some(ledger) = self.books.ledger(job, slot) else {
             return (VERDICT_GRANTED, Short::Card);
         };
         let own = ledger.own_limit(client);

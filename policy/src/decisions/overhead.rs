@@ -93,11 +93,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Seen {
-        let measured = self
-            .books
-            .devices
-            .get(&device)
-            .and_then(|device| device.measured.as_ref());
+        let measured = self.books.measured(device);
         let listed = measured.and_then(|measured| measured.processes.iter().find(|process| process.pid == pid));
         // A process without a context is not listed and holds nothing.
         let shown = listed.map_or(Some(0), |process| process.bytes);

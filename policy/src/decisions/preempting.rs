@@ -84,7 +84,7 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&victim) else {
             return;
         };
-        job.set_left_for(id);
+        job.record_mut().residence.leave_for(id.0);
         let record = job.record.clone();
         let own = record.terms.class;
         self.act(Action::SaveJob(Box::new(record)));
@@ -100,7 +100,7 @@ impl Policy {
         let Some(job) = self.books.jobs.get_mut(&id).filter(is_meant) else {
             return;
         };
-        job.forget_leaving();
+        job.record_mut().residence.forget_leaving();
         let record = job.record.clone();
         self.books.swaps.refuse(id, now_ns);
         self.act(Action::SaveJob(Box::new(record)));
@@ -115,7 +115,7 @@ impl Policy {
         if !job.record.residence.left_by_itself() {
             return;
         }
-        job.forget_leaving();
+        job.record_mut().residence.forget_leaving();
         let record = job.record.clone();
         self.act(Action::SaveJob(Box::new(record)));
         if let Some(returning) = self.books.returning.get_mut(&id) {

@@ -15,7 +15,7 @@ use crate::action::Action;
 use crate::books::room::changed::read_limit;
 use crate::caller::{Caller, Process};
 use crate::event::Change;
-use crate::job::{OwnLimit, Placement};
+use crate::job::OwnLimit;
 use crate::machine::Machine;
 use crate::notice::{Figures, Notice};
 use crate::refusal::{Refusal, Why};
@@ -57,11 +57,7 @@ impl Policy {
         };
         let judge = self.judge_of(id);
         let alive: BTreeSet<Process> = self.books.clients.values().map(|client| client.process).collect();
-        let mut places: Vec<Placement> = self
-            .books
-            .jobs
-            .get(&id)
-            .map_or_else(Vec::new, |job| job.record.devices.clone());
+        let mut places = self.books.places(id);
         for place in &mut places {
             let Some(device) = self.books.devices.get(&place.device) else {
                 continue;

@@ -10,14 +10,14 @@ use partage_protocol::units::JobId;
 
 use super::Policy;
 use crate::action::Action;
-use crate::config::{NewRules, Order};
+use crate::config::{Config, Order};
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
 use crate::notice::{Figures, Notice};
 
 impl Policy {
     /// The configuration was read anew.
-    pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
+    pub(crate) fn take_rules<M: Machine>(&mut self, new: Config, machine: &M, now_ns: u64) {
         let had_totals = self.books.jobs.share_any();
         let is_split_anew = new.split != self.books.config.split;
         self.books.config.take(new);
@@ -58,7 +58,7 @@ impl Policy {
             if let Some(queued) = job.queued_mut() {
                 queued.learn_user(user, groups);
             }
-            if !job.learn_user(user, groups) {
+            if !job.record_mut().learn_user(user, groups) {
                 continue;
             }
             let record = Box::new(job.record.clone());
@@ -88,8 +88,8 @@ impl Policy {
         match spec {
             Ok(spec) => {
                 if let Some(job) = self.books.jobs.get_mut(&id) {
-                    job.set_terms(spec.terms.clone());
-                    job.set_strict(spec.is_strict());
+                    job.record_mut().set_terms(spec.terms.clone());
+                    job.record_mut().set_strict(spec.is_strict());
                     if let Some(queued) = job.queued_mut() {
                         queued.set_spec(spec);
                     }
@@ -102,16 +102,8 @@ impl Policy {
     /// Jobs of the broker before are judged by the rules of today, once their devices are known.
     pub(crate) fn judge_adopted<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         for id in std::mem::take(&mut self.books.unjudged) {
-            let places = self
-                .books
-                .jobs
-                .get(&id)
-                .map(|job| job.record.devices.clone())
-                .unwrap_or_default();
-            if places
-                .iter()
-                .all(|place| self.books.devices.contains_key(&place.device))
-            {
+            let is_known = |place: &Placement| self.books.devices.contains_key(&place.device);
+            if self.books.places(id).iter().all(is_known) {
                 self.rejudge(id, machine, now_ns);
             } else {
                 self.books.unjudged.push(id);
@@ -133,7 +125,7 @@ impl Policy {
             // Where only the words moved, such as to another line, nothing is to be told.
             if terms.is_as(&record.terms) {
                 if let Some(job) = self.books.jobs.get_mut(&id) {
-                    job.set_terms(terms);
+                    job.record_mut().set_terms(terms);
                 }
             } else {
                 self.take_terms(id, terms, now_ns);

@@ -31,7 +31,7 @@ impl Policy {
         devices.extend(job.record.residence.mark.target.map(|target| target.device));
         devices.extend(mark.target.map(|target| target.device));
         let is_placed = mark.is_placed;
-        job.set_mark(mark, unix_ns);
+        job.record_mut().set_mark(mark, unix_ns);
         let is_here = job.residence() == Residence::Here;
         if is_here != was_here {
             // One that was acted on is over for good.

@@ -28,13 +28,7 @@ struct JobLook {
 impl Policy {
     /// A look of NVML at a device came: what it shows of each job that is measured there.
     pub(crate) fn note_shown_time(&mut self, device: DeviceUuid) {
-        let measured = self
-            .books
-            .devices
-            .get(&device)
-            .and_then(|known| known.measured.as_ref());
-        let processes = measured.map_or(&[][..], |measured| measured.processes.as_slice());
-        let parts = processes.iter().map(|process| process.busy_ppm);
+        let parts = self.books.processes_on(device).iter().map(|process| process.busy_ppm);
         let all = parts.fold(0, |sum: u32, part| sum.saturating_add(part.unwrap_or(0)));
         let jobs = self.books.times.keys().filter(|(_, other)| *other == device);
         let shown: Vec<_> = jobs.map(|key| (*key, self.shown_part(key.0, device))).collect();

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::Deref;
 
 use partage_protocol::denied::Denied;
-use partage_protocol::units::{ClientId, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, SECOND_NS};
 
 use super::denial::{Reason, both};
 use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
@@ -16,11 +16,8 @@ use super::slot::Slot;
 use super::stop::{End, Stopping};
 use crate::caller::{Process, Ticket};
 use crate::machine::{Machine, OnSlot};
-use crate::registration::Ceiling;
-use crate::residence::Mark;
-use crate::rules::{AskedTerms, TotalId};
+use crate::rules::TotalId;
 use crate::shared::Shared;
-use crate::terms::Terms;
 
 /// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
 /// promises 2 s, and a measurement comes every second at the latest.
@@ -261,6 +258,11 @@ impl Job {
         }
     }
 
+    /// What of it the next broker knows, to be changed.
+    pub(crate) fn record_mut(&mut self) -> &mut JobRecord {
+        &mut self.0.record
+    }
+
     /// Its name from now on; answers whether that is another one.
     pub(crate) fn rename(&mut self, name: Option<String>) -> bool {
         let is_new = self.record.name != name;
@@ -268,58 +270,9 @@ impl Job {
         is_new
     }
 
-    /// The user database knows more of its user. Answers whether that is news.
-    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
-        self.0.record.learn_user(user, groups)
-    }
-
-    /// Its terms of time from now on.
-    pub(crate) fn set_terms(&mut self, terms: Terms) {
-        self.0.record.set_terms(terms);
-    }
-
-    /// Strict from now on, or not: it is not admitted yet.
-    pub(crate) fn set_strict(&mut self, is_strict: bool) {
-        self.0.record.set_strict(is_strict);
-    }
-
-    /// The most that its owner may raise its numbers to, from now on.
-    pub(crate) fn set_ceiling(&mut self, ceiling: Ceiling) {
-        self.0.record.set_ceiling(ceiling);
-    }
-
-    /// What is asked of devices' time from now on.
-    pub(crate) fn set_asked_terms(&mut self, asked: AskedTerms) {
-        self.0.record.set_asked_terms(asked);
-    }
-
-    /// Its places from now on; the limits of its slots follow.
-    pub(crate) fn set_places(&mut self, places: &[Placement]) {
-        self.0.record.set_devices(places);
-    }
-
-    /// Where its memory is from now on; `used` is what it holds, by slot.
+    /// What its memory stands at on its way; none while it does not stand.
     pub(crate) fn set_stuck(&mut self, why: Option<String>) {
         self.0.stuck = why;
-    }
-
-    pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
-        self.0.record.set_mark(mark, unix_ns);
-    }
-
-    /// It leaves its devices for this job.
-    pub(crate) fn set_left_for(&mut self, job: JobId) {
-        self.0.record.set_left_for(job);
-    }
-
-    /// It leaves its devices because it is idle.
-    pub(crate) fn set_left_idle(&mut self) {
-        self.0.record.set_left_idle();
-    }
-
-    /// It leaves no more, or stays away until a command brings it back.
-    pub(crate) fn forget_leaving(&mut self) {
-        self.0.record.forget_leaving();
     }
 
     /// When its time limit is over; none without one, or once it was acted on.

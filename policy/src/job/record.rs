@@ -4,7 +4,7 @@
 use partage_protocol::denied::Denied;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::terms::Class;
-use partage_protocol::units::{DeviceUuid, JobId};
+use partage_protocol::units::DeviceUuid;
 use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
@@ -247,19 +247,9 @@ impl JobRecord {
         self.terms = terms;
     }
 
-    /// It leaves its devices for this job, and comes back without a command.
-    pub(crate) fn set_left_for(&mut self, job: JobId) {
-        self.residence.leave_for(job.0);
-    }
-
-    /// It leaves its devices because it is idle.
-    pub(crate) fn set_left_idle(&mut self) {
-        self.residence.leave_idle();
-    }
-
-    /// It leaves no more, or stays away until a command brings it back.
-    pub(crate) fn forget_leaving(&mut self) {
-        self.residence.forget_leaving();
+    /// Its places from now on.
+    pub(crate) fn set_devices(&mut self, places: &[Placement]) {
+        self.devices = places.to_vec();
     }
 
     /// May it be suspended for a job of a higher class?
@@ -285,11 +275,6 @@ impl JobRecord {
     pub fn run_ns(&self, unix_ns: u64) -> u64 {
         let since = unix_ns.saturating_sub(self.started_unix_ns);
         since.saturating_sub(self.residence.absent_ns(unix_ns))
-    }
-
-    /// Its places from now on.
-    pub(crate) fn set_devices(&mut self, places: &[Placement]) {
-        self.devices = places.to_vec();
     }
 }
 

@@ -9,6 +9,7 @@ use partage_protocol::units::{GIB, JobId};
 
 use super::state::Residence;
 use crate::caller::Process;
+use crate::worded::worded;
 
 /// The first driver with checkpoint calls.
 const CHECKPOINT_LEVEL: u32 = 570;
@@ -17,65 +18,32 @@ const EXCHANGE_LEVEL: u32 = 580;
 /// Host memory that is left to everybody else when a job's bytes have become its own.
 const HOST_SPARE_BYTES: u64 = GIB / 4;
 
-/// What a process did that ties it to the device, or to other processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tie {
-    /// Managed (unified) memory.
-    Managed,
-    /// Memory by IPC, exported or opened.
-    IpcMemory,
-    /// An event by IPC, exported or opened.
-    IpcEvent,
-    /// A memory handle, exported.
-    HandleExported,
-    /// A memory handle, imported.
-    HandleImported,
-    /// A memory pool, exported or imported.
-    SharedPool,
-    /// External memory.
-    ExternalMemory,
-    /// External semaphores.
-    ExternalSemaphore,
-    /// A multicast object (NVLink SHARP).
-    Multicast,
-    /// Graphics resources.
-    Graphics,
-    /// Memory as dma-buf, for another device.
-    DmaBuf,
-}
-
-impl Tie {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Managed,
-        Self::IpcMemory,
-        Self::IpcEvent,
-        Self::HandleExported,
-        Self::HandleImported,
-        Self::SharedPool,
-        Self::ExternalMemory,
-        Self::ExternalSemaphore,
-        Self::Multicast,
-        Self::Graphics,
-        Self::DmaBuf,
-    ];
-
-    /// What the process has, for a user.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Managed => "managed memory",
-            Self::IpcMemory => "memory shared by CUDA IPC",
-            Self::IpcEvent => "an event shared by CUDA IPC",
-            Self::HandleExported => "an exported memory handle",
-            Self::HandleImported => "an imported memory handle",
-            Self::SharedPool => "a shared memory pool",
-            Self::ExternalMemory => "external memory",
-            Self::ExternalSemaphore => "external semaphores",
-            Self::Multicast => "a multicast object",
-            Self::Graphics => "graphics resources",
-            Self::DmaBuf => "memory shared with another device (dma-buf)",
-        }
+worded! {
+    /// What a process did that ties it to the device, or to other processes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Tie(text) {
+        /// Managed (unified) memory.
+        Managed = "managed memory",
+        /// Memory by IPC, exported or opened.
+        IpcMemory = "memory shared by CUDA IPC",
+        /// An event by IPC, exported or opened.
+        IpcEvent = "an event shared by CUDA IPC",
+        /// A memory handle, exported.
+        HandleExported = "an exported memory handle",
+        /// A memory handle, imported.
+        HandleImported = "an imported memory handle",
+        /// A memory pool, exported or imported.
+        SharedPool = "a shared memory pool",
+        /// External memory.
+        ExternalMemory = "external memory",
+        /// External semaphores.
+        ExternalSemaphore = "external semaphores",
+        /// A multicast object (NVLink SHARP).
+        Multicast = "a multicast object",
+        /// Graphics resources.
+        Graphics = "graphics resources",
+        /// Memory as dma-buf, for another device.
+        DmaBuf = "memory shared with another device (dma-buf)",
     }
 }
 

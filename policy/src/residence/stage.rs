@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::place::{ProcessState, Target};
+use crate::worded::worded;
 
 /// What a job is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,33 +22,35 @@ pub enum Plan {
     },
 }
 
-/// A step without its arguments, as plans and records have it; [`Step`](super::Step) says what each does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "as the steps of the same names")]
-pub enum Stage {
-    RoomAsk,
-    HoldSoft,
-    Barrier,
-    NobodyInside,
-    Lock,
-    HoldHard,
-    Park,
-    Checkpoint,
-    NvmlClear,
-    LedgerLeave,
-    Dump,
-    Commit,
-    End,
-    Continue,
-    LedgerCome,
-    RoomProve,
-    Restore,
-    LedgerBack,
-    Unlock,
-    Unpark,
-    Placement,
-    Open,
+worded! {
+    /// A step without its arguments, as plans and records have it; [`Step`](super::Step) says what each does.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[allow(missing_docs, reason = "as the steps of the same names")]
+    pub enum Stage(text) {
+        RoomAsk = "ask for room",
+        HoldSoft = "hold the threads",
+        Barrier = "hold the threads",
+        NobodyInside = "wait until no thread is inside a driver call",
+        Lock = "lock the process",
+        HoldHard = "hold the threads for good",
+        Park = "let go of the library's pages",
+        Checkpoint = "move its device memory into host memory",
+        NvmlClear = "wait until NVML shows the memory as free",
+        LedgerLeave = "give its room to others",
+        Dump = "dump the processes",
+        Commit = "commit the snapshot",
+        End = "end the processes",
+        Continue = "let the processes go on",
+        LedgerCome = "reserve its room",
+        RoomProve = "prove that the room is free",
+        Restore = "move its memory back to the device",
+        LedgerBack = "close the books of its absence",
+        Unlock = "unlock the process",
+        Unpark = "take the library in again",
+        Placement = "publish the new device",
+        Open = "let the threads go on",
+    }
 }
 
 const LEAVE: &[Stage] = &[
@@ -175,34 +178,6 @@ impl Stage {
             Self::LedgerBack => &[Locked],
             Self::Unlock => &[Running, Locked],
             Self::Unpark | Self::Placement | Self::Open => &[Running],
-        }
-    }
-
-    /// What a user reads: `partage migrate --dry-run`, `why`, events.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::RoomAsk => "ask for room",
-            Self::HoldSoft | Self::Barrier => "hold the threads",
-            Self::NobodyInside => "wait until no thread is inside a driver call",
-            Self::Lock => "lock the process",
-            Self::HoldHard => "hold the threads for good",
-            Self::Park => "let go of the library's pages",
-            Self::Checkpoint => "move its device memory into host memory",
-            Self::NvmlClear => "wait until NVML shows the memory as free",
-            Self::LedgerLeave => "give its room to others",
-            Self::Dump => "dump the processes",
-            Self::Commit => "commit the snapshot",
-            Self::End => "end the processes",
-            Self::Continue => "let the processes go on",
-            Self::LedgerCome => "reserve its room",
-            Self::RoomProve => "prove that the room is free",
-            Self::Restore => "move its memory back to the device",
-            Self::LedgerBack => "close the books of its absence",
-            Self::Unlock => "unlock the process",
-            Self::Unpark => "take the library in again",
-            Self::Placement => "publish the new device",
-            Self::Open => "let the threads go on",
         }
     }
 }

@@ -16,25 +16,29 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job's memory is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Residence {
-    /// On its devices.
-    #[default]
-    Here,
-    /// On its way off them.
-    Leaving,
-    /// Off them, in the processes' own memory.
-    Away,
-    /// On its way back.
-    Coming,
-    /// On its way to another device.
-    Moving,
-    /// Off them for as long as a snapshot takes.
-    Saving,
-    /// A restore failed: a process of it can never run again.
-    Poisoned,
+use crate::worded::worded;
+
+worded! {
+    /// Where a job's memory is.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Residence(word) {
+        /// On its devices.
+        #[default]
+        Here = "running",
+        /// On its way off them.
+        Leaving = "suspending",
+        /// Off them, in the processes' own memory.
+        Away = "suspended",
+        /// On its way back.
+        Coming = "resuming",
+        /// On its way to another device.
+        Moving = "moving",
+        /// Off them for as long as a snapshot takes.
+        Saving = "saving",
+        /// A restore failed: a process of it can never run again.
+        Poisoned = "poisoned",
+    }
 }
 
 /// What turns a residence into another one.
@@ -115,20 +119,6 @@ impl Residence {
     /// Room is kept for what it has to get back, beyond its words in the ledger.
     pub(crate) const fn claims_bytes(self) -> bool {
         matches!(self, Self::Coming | Self::Saving)
-    }
-
-    /// The word of `ps`, but for a job that is here.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Here => "running",
-            Self::Leaving => "suspending",
-            Self::Away => "suspended",
-            Self::Coming => "resuming",
-            Self::Moving => "moving",
-            Self::Saving => "saving",
-            Self::Poisoned => "poisoned",
-        }
     }
 }
 

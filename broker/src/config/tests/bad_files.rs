@@ -282,7 +282,7 @@ fn what_the_order_gives_is_read_and_later_files_add_rules_and_replace_numbers() 
         (PathBuf::from("p.toml"), main.to_owned()),
         (PathBuf::from("conf.d/10.toml"), site.to_owned()),
     ];
-    let rules = Config::merged(&texts).expect("valid").rules;
+    let rules = Config::merged(&texts).expect("valid").policy.rules;
     let small = &rules.presets["small"];
     let mem = small.mem.as_ref().expect("a limit");
     assert_eq!((mem.value, mem.text.as_str()), (Amount::Bytes(4 * GIB), "4GiB"));
@@ -321,7 +321,7 @@ fn what_the_order_gives_is_read_and_later_files_add_rules_and_replace_numbers() 
 fn a_cap_that_hangs_on_a_program_alone_is_worth_a_warning() {
     let config =
         read("schema = 1\n[[rule]]\nname = \"a\"\nmatch = { program = \"jupyter*\" }\nmax = { mem = \"1GiB\" }\n");
-    let warnings = config.expect("valid").rules.warnings();
+    let warnings = config.expect("valid").policy.rules.warnings();
     assert!(
         matches!(warnings.as_slice(), [one] if one.contains("anybody can rename")),
         "{warnings:?}"

@@ -51,7 +51,7 @@ impl Books {
         if gone.is_empty() {
             return false;
         }
-        let Some(ledger) = self.jobs.get(&job).and_then(|job| Some(&job.slots.get(slot)?.ledger)) else {
+        let Some(ledger) = self.ledger(job, slot) else {
             return false;
         };
         let pages = OnSlot { machine, slot };

@@ -137,7 +137,7 @@ impl Books {
 
     /// What a device holds for these clients: the greater of what they use and what was measured.
     pub(crate) fn held_by_all<M: Machine>(&self, gone: &Gone, device: DeviceUuid, machine: &M) -> u64 {
-        let measured = self.devices.get(&device).and_then(|device| device.measured.as_ref());
+        let measured = self.measured(device);
         let bytes = gone.iter().filter_map(|client| {
             let known = self.clients.get(client)?;
             let slot = self.jobs.get(&known.job)?.slot_of(device)?;
@@ -203,7 +203,6 @@ impl Books {
     }
 
     pub(crate) fn ceiling(&self, hold: &Hold) -> u64 {
-        let slot = self.jobs.get(&hold.job).and_then(|job| job.slots.get(hold.slot));
-        slot.map_or(0, |slot| slot.ledger.ceiling())
+        self.ledger(hold.job, hold.slot).map_or(0, |ledger| ledger.ceiling())
     }
 }

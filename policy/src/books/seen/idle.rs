@@ -30,11 +30,7 @@ impl Books {
         let processes = self.processes(job.id());
         let of_job = |pid: u32| processes.iter().any(|process| process.pid == pid);
         job.record.devices.iter().any(|place| {
-            let known = self
-                .devices
-                .get(&place.device)
-                .and_then(|device| device.measured.as_ref());
-            let shown = known.into_iter().flat_map(|measured| &measured.processes);
+            let shown = self.processes_on(place.device).iter();
             let mut busy = shown.filter(|shown| shown.busy_ppm.unwrap_or(0) > 0);
             busy.any(|shown| of_job(shown.pid))
         })

@@ -32,7 +32,7 @@ impl Books {
     /// The processes of a job for which NVML shows the device at work.
     pub(crate) fn busy_pids(&self, job: JobId, device: DeviceUuid) -> Vec<u32> {
         let managed = self.managed_pids();
-        let measured = self.devices.get(&device).and_then(|known| known.measured.as_ref());
+        let measured = self.measured(device);
         let is_meant = |process: &&ProcessUse| {
             managed.get(&process.pid) == Some(&job) && process.busy_ppm.is_some_and(|part| part > TOLERANCE_PPM)
         };

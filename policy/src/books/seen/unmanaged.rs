@@ -40,7 +40,7 @@ impl Books {
     /// The part of a device's time that NVML shows for the programs of a job; none where it says nothing.
     pub(crate) fn shown_part(&self, job: JobId, device: DeviceUuid) -> Option<u32> {
         let managed = self.managed_pids();
-        let measured = self.devices.get(&device)?.measured.as_ref()?;
+        let measured = self.measured(device)?;
         let of_job = |process: &&ProcessUse| managed.get(&process.pid) == Some(&job);
         let mut parts = measured
             .processes
@@ -54,8 +54,7 @@ impl Books {
 
     /// The user whose private broker manages an unmanaged process, where that is known.
     pub(crate) fn other_broker(&self, device: DeviceUuid, pid: u32) -> Option<String> {
-        let measured = self.devices.get(&device)?.measured.as_ref()?;
-        let process = measured.processes.iter().find(|process| process.pid == pid)?;
+        let process = self.processes_on(device).iter().find(|process| process.pid == pid)?;
         process.other_broker.clone()
     }
 

@@ -3,7 +3,6 @@
 
 use crate::books::Books;
 use crate::books::room::advice::Advice;
-use crate::device::DeviceState;
 use crate::event::Attaching;
 use crate::job::{Job, Placement};
 use crate::machine::Machine;
@@ -78,10 +77,7 @@ impl Books {
         machine: &M,
     ) -> bool {
         let device = self.slot_device(job, slot).map(|(device, _)| device);
-        let is_open = |device: DeviceUuid| {
-            let known = self.devices.get(&device);
-            known.is_some_and(|known| known.state == DeviceState::Ok) && !self.is_adopting(device)
-        };
+        let is_open = |device: DeviceUuid| self.is_ok(device) && !self.is_adopting(device);
         // After a broker's start nothing is known of the room yet: the limit is what denied.
         if !device.is_some_and(is_open) {
             return true;
@@ -103,11 +99,8 @@ impl Books {
     }
 
     pub(crate) fn physical_free(&self, job: JobId, slot: usize) -> u64 {
-        let device = self
-            .slot_device(job, slot)
-            .and_then(|(device, _)| self.devices.get(&device));
-        device
-            .and_then(|device| device.measured.as_ref())
-            .map_or(u64::MAX, |measured| measured.free_bytes)
+        let device = self.slot_device(job, slot).map(|(device, _)| device);
+        let measured = device.and_then(|device| self.measured(device));
+        measured.map_or(u64::MAX, |measured| measured.free_bytes)
     }
 }
