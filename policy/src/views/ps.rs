@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ps` and `get`: jobs as documents.
 //!
-//! USED of a job on a device is the sum over its clients of U, but no more than L, and O: U is on the client's own
-//! page, L and O in the broker's ledger (`Words::used` in `protocol/src/job_ledger.rs`).
+//! USED of a job on a device is the sum of min(U, L) + O over its clients: U is on the client's own page, L and O in
+//! the broker's ledger (`Words::used` in `protocol/src/job_ledger/words.rs`).
 //!
 //! Names, labels and commands of a job are shown to its owner and to administrators only.
 
