@@ -6,7 +6,7 @@
 //! were made by them.
 
 use partage_policy::{Caller, Event};
-use partage_protocol::admin::{ConfigView, ErrorCode, Reply, Request};
+use partage_protocol::admin::{ConfigView, ErrorCode, Reply};
 use tracing::{info, warn};
 
 use super::state_driver::StateDriver;
@@ -86,16 +86,8 @@ impl StateDriver {
         text
     }
 
-    /// `config reload` and `config show`; no other request is about the configuration.
-    pub(super) fn config_request(&mut self, to: ConnectionId, caller: &Caller, request: Request) {
-        match request {
-            Request::ShowConfig { target } => self.show_config(to, (caller, target.as_deref())),
-            _ => self.reload_config(to, caller),
-        }
-    }
-
     /// `config reload`.
-    fn reload_config(&mut self, to: ConnectionId, caller: &Caller) {
+    pub(super) fn reload_config(&mut self, to: ConnectionId, caller: &Caller) {
         let by = Author {
             uid: caller.uid,
             pid: caller.process.pid,
@@ -113,7 +105,7 @@ impl StateDriver {
     }
 
     /// `config show`: all of it, or what is about a job or a user.
-    fn show_config(&mut self, to: ConnectionId, (caller, target): (&Caller, Option<&str>)) {
+    pub(super) fn show_config(&mut self, to: ConnectionId, (caller, target): (&Caller, Option<&str>)) {
         let reading = self.reading.view();
         let is_private = self.site.directory.kind() == Kind::Private;
         let mut view = ConfigView {

@@ -93,7 +93,8 @@ impl StateDriver {
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
-            about_config => self.config_request(to, &caller, about_config),
+            Request::ShowConfig { target } => self.show_config(to, (&caller, target.as_deref())),
+            Request::ReloadConfig => self.reload_config(to, &caller),
         }
     }
 
