@@ -253,8 +253,8 @@ fn a_job_that_asks_for_little_is_told_of_its_own_cpu_side() {
     ten_seconds(&mut host, idle, SECOND_NS / 100);
     assert_eq!(
         slow(&host, 1, first),
-        "GPU 0: nothing of Partage holds it back: it may have 100.0 %, it got 12.0 % of GPU 0 in the last second and \
-         12.0 % in the last minute, and it wanted the GPU for 14.5 % of that minute; it waited 10ms in the last 10s. \
+        "GPU 0: it may have 100.0 %, it got 12.0 % of GPU 0 in the last second and 12.0 % in the last minute, and it \
+         wanted the GPU for 14.5 % of that minute; it waited 10ms in the last 10s; nothing of Partage holds it back. \
          The GPU waits for the program: look at its CPU side (input, Python, synchronisation)"
     );
     assert_eq!(cause(&host, first), named("program", &[]));

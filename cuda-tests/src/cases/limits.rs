@@ -137,7 +137,8 @@ fn denial_line(rig: &Rig) {
     let mut client = Client::start(command);
     client.ready();
     client.expect(&format!("alloc {GIB} a"), "alloc 0");
-    client.expect(&format!("alloc {} b", 2 * GIB), "alloc 2");
+    let asked = 2 * GIB + 180 * MIB;
+    client.expect(&format!("alloc {asked} b"), "alloc 2");
     let mut line = String::new();
     rig.eventually(SECOND, "the line", || {
         line += &client.stderr();
@@ -146,11 +147,15 @@ fn denial_line(rig: &Rig) {
     contains(
         &line,
         &[
-            "2 GiB asked, limit 2 GiB, 1",
+            "2.2 GiB asked, limit 2 GiB, 1",
             "in use by j1 (GPU ",
             "raise with: partage set j1 mem=3",
         ],
     );
+    // The event and `partage why` round as the line does.
+    let events = rig.output(rig.partage(&["events"]));
+    contains(&String::from_utf8_lossy(&events.stdout), &["2.2 GiB"]);
+    contains(&why(rig, "j1"), &["2.2 GiB was denied on GPU"]);
     // The advice works as it stands, within what the driver's overhead leaves.
     let advice = line
         .split("partage set ")
@@ -159,7 +164,7 @@ fn denial_line(rig: &Rig) {
         .expect("advice");
     let words: Vec<&str> = std::iter::once("set").chain(advice.split(' ')).collect();
     said(rig, &words);
-    client.expect(&format!("alloc {} b", 2 * GIB), "alloc 0");
+    client.expect(&format!("alloc {asked} b"), "alloc 0");
     client.expect(&format!("alloc {} c", 64 * GIB), "alloc 2");
     contains(
         &why(rig, "j1"),

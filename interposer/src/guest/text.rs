@@ -60,20 +60,26 @@ impl<const N: usize> Text<N> {
         self
     }
 
-    /// Appends an amount as people read it: `512 MiB`, `35.2 GiB`.
+    /// Appends an amount as people read it: `512 MiB`, `35.2 GiB`; rounded as the broker rounds (`format_bytes`).
     pub fn push_amount(&mut self, bytes: u64) -> &mut Self {
-        let units: [(&str, u32); 4] = [(" TiB", 40), (" GiB", 30), (" MiB", 20), (" KiB", 10)];
-        for (name, shift) in units {
-            if bytes >> shift != 0 {
-                let tenths = (bytes >> (shift - 4)).saturating_mul(10) >> 4;
+        let mut shift = 0;
+        for name in [" B", " KiB", " MiB", " GiB", " TiB", " PiB"] {
+            let rest = bytes & ((1 << shift) - 1);
+            let half = (1u64 << shift) >> 1;
+            let tenths = (bytes >> shift)
+                .saturating_mul(10)
+                .saturating_add((rest * 10 + half) >> shift);
+            // 1023.95 and more would be rounded to "1024.0" of the smaller unit.
+            if tenths < 10_240 || shift == 50 {
                 self.push_number(tenths / 10);
-                if !tenths.is_multiple_of(10) {
+                if rest != 0 {
                     self.push(".").push_number(tenths % 10);
                 }
                 return self.push(name);
             }
+            shift += 10;
         }
-        self.push_number(bytes).push(" B")
+        self
     }
 
     /// What was written.

@@ -90,8 +90,8 @@ impl Books {
                 )
             }
             Slowness::Program => format!(
-                "{gpu}: nothing of Partage holds it back: it may have {asked}, {got}, and it wanted the GPU for {} \
-                 of that minute; {waited}. The GPU waits for the program: look at its CPU side (input, Python, \
+                "{gpu}: it may have {asked}, {got}, and it wanted the GPU for {} of that minute; {waited}; nothing of \
+                 Partage holds it back. The GPU waits for the program: look at its CPU side (input, Python, \
                  synchronisation)",
                 format_measured(now.wanted_60s_ppm)
             ),
