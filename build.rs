@@ -36,6 +36,7 @@ fn main() {
     // -Bsymbolic: a preloaded library must not interpose a driver's calls to its own exports.
     match name.as_str() {
         "partage-sim" => link(&["-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]),
+        "partage-sim-runtime" => link(&["-Wl,-soname,libpartage_sim_runtime.so", "-Wl,-Bsymbolic"]),
         "partage-sim-nvml" => link(&["-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic"]),
         "partage-interposer" => {
             // No start files: the library has no constructor and must not need a C runtime. `-z defs`: every symbol is

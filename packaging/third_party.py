@@ -23,6 +23,8 @@ PACKED = {
     "partage-sim",
     "partage-sim-nvml",
     "partage-sim-nvrtc",
+    "partage-sim-runtime",
+    "partage-sim-blas",
 }
 LICENCE_FILES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE", "COPYRIGHT")
 ROOT = pathlib.Path(__file__).resolve().parent.parent

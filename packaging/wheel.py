@@ -24,7 +24,8 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "packaging" / "python"
 PROGRAMS = ("partage", "partaged")
-LIBRARIES = ("libpartage.so", "libpartage_sim_cuda.so", "libpartage_sim_nvml.so", "libpartage_sim_nvrtc.so")
+SIMULATED = ("cuda", "nvml", "nvrtc", "runtime", "blas")
+LIBRARIES = ("libpartage.so", *(f"libpartage_sim_{name}.so" for name in SIMULATED))
 CLIENT = "partage-demo-client"
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/partage",

@@ -11,7 +11,8 @@ import threading
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-LIBRARIES = ("libpartage.so", "libpartage_sim_cuda.so", "libpartage_sim_nvml.so", "libpartage_sim_nvrtc.so")
+SIMULATED = ("cuda", "nvml", "nvrtc", "runtime", "blas")
+LIBRARIES = ("libpartage.so", *(f"libpartage_sim_{name}.so" for name in SIMULATED))
 PROGRAMS = ("partage", "partaged", "partage-demo-client")
 # Another version has other bytes, too: what is behind the end of a program changes nothing in it.
 REPLACED = re.compile(r".*/(partage|partaged|libpartage\.so)")

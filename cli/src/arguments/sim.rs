@@ -12,7 +12,9 @@ use clap::Args;
 simulated machine. Nothing reaches a real GPU. Without COMMAND a shell starts
 there. A second `partage sim` joins the machine; the last one to end removes it.
 Programs that use the CUDA driver API run (tinygrad, Numba, plain cu* calls).
-Programs that use the CUDA runtime (PyTorch) do not.
+Programs that load the CUDA runtime as a library (PyTorch) run with
+--cuda-runtime, on stand-ins for the vendor's libraries; no GPU is used. A
+runtime that is linked into the program (JAX, CuPy) refuses the simulated driver.
 
 Examples:
   partage sim                                a shell on the simulated machine
@@ -39,6 +41,9 @@ pub struct Sim {
     /// Hand out PTX to programs that ask NVRTC for machine code
     #[arg(long)]
     pub nvrtc_ptx: bool,
+    /// Load stand-ins for libcudart, cuBLAS and their companions, for PyTorch
+    #[arg(long)]
+    pub cuda_runtime: bool,
     /// Let programs reserve more GPU memory than the disk holds; who fills it dies of SIGBUS
     #[arg(long)]
     pub overcommit: bool,
@@ -53,7 +58,8 @@ pub struct Sim {
         require_equals = true,
         default_missing_value = "",
         conflicts_with_all = [
-            "command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx", "overcommit",
+            "command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx", "cuda_runtime",
+            "overcommit",
         ]
     )]
     pub mounts: Option<String>,

@@ -32,6 +32,8 @@ use crate::launch::supervise;
 use crate::link::silence;
 use crate::show::report::{self, Report};
 
+mod cuda_runtime;
+
 /// `partage sim`: gives COMMAND's code.
 pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     check_name(&arguments.machine)?;
@@ -56,6 +58,10 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
         environment.put_first("LD_PRELOAD", &installed::find(installed::SIM_NVRTC)?, b": ", |entry| {
             entry.ends_with(installed::SIM_NVRTC)
         });
+    }
+    if arguments.cuda_runtime {
+        cuda_runtime::offer(&mut environment, &root, &visit.dir);
+        report.say(cuda_runtime::SAID);
     }
     if is_shell {
         report.say(&visit.welcome(&arguments.machine));
@@ -102,6 +108,9 @@ impl Visit {
             }
             Err((_, errno)) => return Err(Failure::cannot("lock", &lock_path, errno)),
         };
+        if arguments.cuda_runtime {
+            cuda_runtime::make(&dir)?;
+        }
         let lock =
             Flock::lock(file, FlockArg::LockShared).map_err(|(_, errno)| Failure::cannot("lock", &lock_path, errno))?;
         Ok(Self {

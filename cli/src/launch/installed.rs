@@ -22,6 +22,12 @@ pub const SIM_DRIVER: &str = "libpartage_sim_cuda.so";
 pub const SIM_NVML: &str = "libpartage_sim_nvml.so";
 /// The preload that hands out PTX where a program asks NVRTC for machine code.
 pub const SIM_NVRTC: &str = "libpartage_sim_nvrtc.so";
+/// The functions behind the stand-ins for the CUDA runtime.
+pub const SIM_RUNTIME: &str = "libpartage_sim_runtime.so";
+/// The functions behind the stand-ins for cuBLAS.
+pub const SIM_BLAS: &str = "libpartage_sim_blas.so";
+/// The libraries of the simulated machine.
+pub const SIMULATED: [&str; 5] = [SIM_DRIVER, SIM_NVML, SIM_NVRTC, SIM_RUNTIME, SIM_BLAS];
 /// The CUDA program that `partage demo` runs.
 pub const DEMO_CLIENT: &str = "partage-demo-client";
 

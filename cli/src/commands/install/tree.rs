@@ -155,7 +155,7 @@ impl Tree {
                 0o755,
             );
             copy(installed::find(installed::LIBRARY)?, self.library(), 0o644);
-            for name in [installed::SIM_DRIVER, installed::SIM_NVML, installed::SIM_NVRTC] {
+            for name in installed::SIMULATED {
                 if let Ok(from) = installed::find(name) {
                     copy(from, library.join(name), 0o644);
                 }
