@@ -8,6 +8,9 @@ use crate::error::ParseError;
 use crate::fatbin::{self, Entry, EntryKind, FatbinError};
 use crate::module::Module;
 
+/// How many kernels a refusal names: a library of them may have thousands.
+const MOST_NAMES: usize = 3;
+
 /// Largest PTX text whose end is looked for.
 const LONGEST_TEXT: usize = 1 << 30;
 
@@ -69,11 +72,7 @@ impl fmt::Display for ImageError {
             Self::MachineCode { kernels, arch } => write!(
                 formatter,
                 "{} {} machine code for sm_{arch}, which is not executed here",
-                if kernels.is_empty() {
-                    "the image".to_owned()
-                } else {
-                    kernels.join(", ")
-                },
+                some_of(kernels),
                 if kernels.len() > 1 { "are" } else { "is" },
             ),
             Self::Ptx(error) => {
@@ -84,6 +83,18 @@ impl fmt::Display for ImageError {
                 )
             }
         }
+    }
+}
+
+/// The first few names, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    if names.is_empty() {
+        return "the image".to_owned();
+    }
+    let named = names[..names.len().min(MOST_NAMES)].join(", ");
+    match names.len().saturating_sub(MOST_NAMES) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 

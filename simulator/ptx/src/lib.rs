@@ -7,7 +7,8 @@
 //! refuses the whole of it, with line and column.
 //!
 //! Known limits: no textures and surfaces, `wmma`, `wgmma`, `tcgen05`, bulk and tensor copies, `mbarrier`, 8-bit
-//! floating types, 128-bit registers, vector atomics, packed and video integer instructions, device-side allocation.
+//! floating types, 128-bit registers, vector atomics, packed and video integer instructions (but `vshl`
+//! and `vshr` of words), device-side allocation.
 //! A cluster is always a single block. Approximate functions are more accurate than the hardware's. Machine code is
 //! not executed: a [`Loader`] refuses it, or takes it for kernels with names and parameters that do nothing.
 

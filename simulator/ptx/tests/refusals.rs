@@ -77,6 +77,38 @@ fn unsupported_instructions_are_named() {
 }
 
 #[test]
+fn parts_of_words_of_video_instructions_are_refused_by_name() {
+    for text in [
+        "vshr.u32.u32.u32.clamp.add %r1, %r2.b0, %r3, %r4;",
+        "vshl.u32.u32.u32.wrap %r1.h1, %r2, %r3, %r4;",
+        "vadd.u32.u32.u32.add %r1, %r2, %r3, %r4;",
+    ] {
+        let module = format!("{HEADER}.visible .entry k() {{ .reg .b32 %r<9>; {text} ret; }}");
+        let module = Module::from_ptx(&module).expect("the module is loaded");
+        let kernel = module.kernel("k").expect("it is there");
+        let error = kernel.refusal().expect("it is refused");
+        let name = text.split(' ').next().unwrap();
+        assert!(error.reason.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_of_machine_code_names_a_few_kernels_only() {
+    let refused = |count: usize| {
+        let kernels = (0..count).map(|number| format!("kernel_{number}")).collect();
+        ImageError::MachineCode { kernels, arch: 90 }.to_string()
+    };
+    let rest = "machine code for sm_90, which is not executed here";
+    assert_eq!(refused(0), format!("the image is {rest}"));
+    assert_eq!(refused(1), format!("kernel_0 is {rest}"));
+    assert_eq!(refused(3), format!("kernel_0, kernel_1, kernel_2 are {rest}"));
+    assert_eq!(
+        refused(4000),
+        format!("kernel_0, kernel_1, kernel_2 and 3997 more are {rest}")
+    );
+}
+
+#[test]
 fn machine_code_is_refused_by_a_loader_that_does_not_take_it() {
     let strict = Loader {
         takes_machine_code: false,
@@ -87,7 +119,7 @@ fn machine_code_is_refused_by_a_loader_that_does_not_take_it() {
         panic!("{error}");
     };
     assert_eq!((kernels.len(), *arch), (7, 90));
-    assert!(error.to_string().contains("fill_u32"), "{error}");
+    assert!(error.to_string().contains("sum_reduce and 4 more"), "{error}");
     // A fat binary with PTX beside the machine code is taken for its PTX.
     assert!(strict.load(&[strict.choose(LZ4).unwrap()]).is_ok());
 }

@@ -102,6 +102,61 @@ impl Ternary for Dot2 {
     }
 }
 
+/// What a [`VideoShift`] does, as bits of its `x`.
+pub mod video {
+    /// `vshl`; else `vshr`.
+    pub const LEFT: u64 = 1;
+    /// `.wrap`: the amount counts by its five low bits; else `.clamp`.
+    pub const WRAP: u64 = 2;
+    /// `a` is signed.
+    pub const SIGNED_SOURCE: u64 = 4;
+    /// The result is signed.
+    pub const SIGNED_RESULT: u64 = 8;
+    /// `.sat`
+    pub const SATURATED: u64 = 16;
+    /// What becomes of the shifted value and `c`: nothing without one of these.
+    pub const ADD: u64 = 32;
+    /// See [`ADD`].
+    pub const MINIMUM: u64 = 64;
+    /// See [`ADD`].
+    pub const MAXIMUM: u64 = 128;
+}
+
+/// `vshl` and `vshr` of whole words; `x` is made of the bits in [`video`].
+pub struct VideoShift;
+impl Ternary for VideoShift {
+    type A = u32;
+    type B = u32;
+    type C = u32;
+    type D = u32;
+    #[inline(always)]
+    fn apply(a: u32, b: u32, c: u32, x: u64) -> u32 {
+        let has = |bit| x & bit != 0;
+        let wide = |value: u32, signed: bool| match signed {
+            true => i64::from(value as i32),
+            false => i64::from(value),
+        };
+        let by = if has(video::WRAP) { b & 31 } else { b.min(32) };
+        let a = wide(a, has(video::SIGNED_SOURCE));
+        let is_signed = has(video::SIGNED_RESULT);
+        let mut shifted = if has(video::LEFT) { a << by } else { a >> by };
+        if has(video::SATURATED) {
+            shifted = match is_signed {
+                true => shifted.clamp(i64::from(i32::MIN), i64::from(i32::MAX)),
+                false => shifted.clamp(0, i64::from(u32::MAX)),
+            };
+        }
+        let (shifted, c) = (wide(shifted as u32, is_signed), wide(c, is_signed));
+        let result = match x & (video::ADD | video::MINIMUM | video::MAXIMUM) {
+            video::ADD => shifted + c,
+            video::MINIMUM => shifted.min(c),
+            video::MAXIMUM => shifted.max(c),
+            _ => shifted,
+        };
+        result as u32
+    }
+}
+
 /// `bmsk`: `b` ones from bit `a`; `x` is 1 for `.wrap`.
 pub struct BitMask;
 impl Binary for BitMask {

@@ -4,7 +4,7 @@
 use super::arithmetic::{by_integer, type_of};
 use super::{Translator, Words};
 use crate::error::Result;
-use crate::execute::bytes;
+use crate::execute::bytes::{self, video};
 use crate::execute::compare::{self, logic, nonzero, predicate_logic, select, select_float_sign, select_sign, spread};
 use crate::execute::float::Pair;
 use crate::execute::integer::{self, insert};
@@ -40,6 +40,7 @@ impl<'a> Translator<'a, '_> {
             "slct" => self.select_by_sign(words),
             "and" | "or" | "xor" | "not" if scalar == Scalar::Pred => self.predicate_logic(words),
             "bfi" => self.insert_field(words, scalar),
+            "vshl" | "vshr" => self.video_shift(words),
             _ => self.plain_bits(words, scalar),
         }
     }
@@ -134,6 +135,56 @@ impl<'a> Translator<'a, '_> {
             .map(Scalar::is_signed)
             .collect();
         u64::from(signed.first() == Some(&true)) | u64::from(signed.get(1) == Some(&true)) << 1
+    }
+
+    /// `vshl` and `vshr` of whole words. Parts of words (`a.b0`) are refused.
+    fn video_shift(&mut self, words: Words<'a, '_>) -> Result<()> {
+        let types: Vec<Scalar> = words
+            .modifiers()
+            .iter()
+            .filter_map(|word| Scalar::from_word(word))
+            .collect();
+        let [
+            result @ (Scalar::U32 | Scalar::S32),
+            source @ (Scalar::U32 | Scalar::S32),
+            Scalar::U32,
+        ] = types[..]
+        else {
+            return words.unsupported();
+        };
+        let parts = |at| matches!(words.operand(at), Ok(Operand::Component(..)));
+        if (0..words.count()).any(parts) || words.has("clamp") == words.has("wrap") {
+            return words.unsupported();
+        }
+        let flags = [
+            (words.opcode() == "vshl", video::LEFT),
+            (words.has("wrap"), video::WRAP),
+            (source.is_signed(), video::SIGNED_SOURCE),
+            (result.is_signed(), video::SIGNED_RESULT),
+            (words.has("sat"), video::SATURATED),
+        ];
+        let mut x = flags
+            .iter()
+            .filter(|(is_set, _)| *is_set)
+            .fold(0, |x, (_, bit)| x | bit);
+        let combined = [("add", video::ADD), ("min", video::MINIMUM), ("max", video::MAXIMUM)];
+        let second = combined
+            .iter()
+            .find(|(word, _)| words.has(word))
+            .map_or(0, |(_, bit)| *bit);
+        x |= second;
+        if words.count() != if second == 0 { 3 } else { 4 } {
+            return words.unsupported();
+        }
+        let a = self.value(words.operand(1)?, source)?;
+        let b = self.value(words.operand(2)?, Scalar::U32)?;
+        let c = match second {
+            0 => a,
+            _ => self.value(words.operand(3)?, result)?,
+        };
+        let destination = self.destination(words.operand(0)?, result)?;
+        self.compute(ternary::<bytes::VideoShift>(), destination.row, a, b, c, x);
+        Ok(())
     }
 
     fn insert_field(&mut self, words: Words<'a, '_>, scalar: Scalar) -> Result<()> {

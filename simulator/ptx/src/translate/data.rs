@@ -49,9 +49,38 @@ impl<'a> Translator<'a, '_> {
             "cvta" => self.convert_address(words),
             "isspacep" => self.is_in_space(words),
             "atom" | "red" => self.atomic(words),
+            "createpolicy" => self.create_policy(words),
             // Hints about caches, of which there are none.
             _ => Ok(()),
         }
+    }
+
+    /// A policy of caches, of which there are none: whoever hands it on in `.L2::cache_hint` changes nothing.
+    fn create_policy(&mut self, words: Words<'a, '_>) -> Result<()> {
+        let (fewest, most) = match words.modifiers().first() {
+            Some(&"fractional") => (1, 2),
+            Some(&"cvt") => (2, 2),
+            Some(&"range") => (4, 4),
+            _ => return words.unsupported(),
+        };
+        if !(fewest..=most).contains(&words.count()) || type_of(&words) != Some(Scalar::B64) {
+            return self.wrong("not a policy of caches");
+        }
+        let destination = self.destination(words.operand(0)?, Scalar::B64)?;
+        let none = self.constant(0, true);
+        self.compute(unary::<Move<u64>>(), destination.row, none, 0, 0, 0);
+        Ok(())
+    }
+
+    /// Operands that an access has beyond `fewest`: with `.L2::cache_hint` a policy, which changes nothing.
+    fn check_hint(&mut self, words: Words<'a, '_>, fewest: usize) -> Result<()> {
+        if !words.has("L2::cache_hint") {
+            return Ok(());
+        }
+        if words.count() != fewest + 1 {
+            return self.wrong("a cache hint needs a policy");
+        }
+        self.value(words.operand(fewest)?, Scalar::B64).map(|_| ())
     }
 
     fn mov(&mut self, words: Words<'a, '_>) -> Result<()> {
@@ -216,6 +245,7 @@ impl<'a> Translator<'a, '_> {
         let scalar = self.memory_type(&words)?;
         let space = self.space_of(&words);
         let address = self.address(words.operand(1)?, space)?;
+        self.check_hint(words, 2)?;
         let count = self.vector_of(&words);
         let mut destinations = Vec::new();
         for operand in self.elements(words.operand(0)?, count)? {
@@ -244,6 +274,7 @@ impl<'a> Translator<'a, '_> {
         let scalar = self.memory_type(&words)?;
         let space = self.space_of(&words);
         let address = self.address(words.operand(0)?, space)?;
+        self.check_hint(words, 2)?;
         let count = self.vector_of(&words);
         let mut rows = Vec::new();
         for operand in self.elements(words.operand(1)?, count)? {
@@ -319,6 +350,7 @@ impl<'a> Translator<'a, '_> {
         let Some(run) = update(&words, scalar, address.space) else {
             return words.unsupported();
         };
+        self.check_hint(words, first + 2 + usize::from(words.has("cas")))?;
         let b = self.value(words.operand(first + 1)?, scalar)?;
         let c = if words.has("cas") {
             self.value(words.operand(first + 2)?, scalar)?

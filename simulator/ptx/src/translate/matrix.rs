@@ -102,10 +102,12 @@ impl<'a> Translator<'a, '_> {
         };
         let to = self.address(words.operand(0)?, Space::Shared)?;
         let from = self.address(words.operand(1)?, Space::Global)?;
-        if words.count() > 3 && !matches!(words.operand(3)?, Operand::Integer(_) | Operand::Name(_)) {
+        // A policy of caches is the last operand, and changes nothing.
+        let count = words.count() - usize::from(words.has("L2::cache_hint"));
+        if count > 3 && !matches!(words.operand(3)?, Operand::Integer(_) | Operand::Name(_)) {
             return words.unsupported();
         }
-        let taken = if words.count() > 3 {
+        let taken = if count > 3 {
             self.value(words.operand(3)?, Scalar::U32)?
         } else {
             self.constant(*bytes, false)

@@ -296,9 +296,9 @@ impl<'a, 's> Translator<'a, 's> {
             | "tanh" | "testp" | "copysign" => self.arithmetic(words),
             "and" | "or" | "xor" | "not" | "cnot" | "lop3" | "shl" | "shr" | "shf" | "popc" | "clz" | "bfind"
             | "brev" | "bfe" | "bfi" | "prmt" | "dp4a" | "dp2a" | "bmsk" | "szext" | "set" | "setp" | "selp"
-            | "slct" => self.bits(words),
+            | "slct" | "vshl" | "vshr" => self.bits(words),
             "mov" | "ld" | "ldu" | "st" | "cvta" | "isspacep" | "atom" | "red" | "prefetch" | "prefetchu"
-            | "discard" | "applypriority" => self.data(words),
+            | "discard" | "applypriority" | "createpolicy" => self.data(words),
             "cvt" => self.convert(words),
             "mma" => self.multiply_matrices(words),
             "ldmatrix" => self.load_matrix(words),

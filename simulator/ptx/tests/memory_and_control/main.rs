@@ -74,6 +74,41 @@ fn every_space_is_reached_by_its_own_and_by_generic_addresses() {
 }
 
 #[test]
+fn policies_and_hints_about_caches_change_nothing() {
+    let body = "
+        createpolicy.fractional.L2::evict_first.b64 %rd1, 1.0;
+        createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %rd2;
+        createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %rd3, [%to], 128, 256;
+        createpolicy.cvt.L2.b64 %rd4, %rd1;
+        st.global.L1::no_allocate.L2::cache_hint.v2.b32 [%to], {5, 7}, %rd1;
+        mov.u32 %r1, 0; mov.u32 %r2, 0;
+        @%p1 ld.global.L1::evict_first.L2::cache_hint.v2.b32 {%r1, %r2}, [%to], %rd1;
+        setp.eq.u32 %p1, 0, 0;
+        @%p1 ld.global.L1::evict_last.L2::cache_hint.L2::128B.v2.b32 {%r1, %r2}, [%to+0], %rd2;
+        ld.global.nc.L1::no_allocate.L2::256B.b32 %r3, [%to];
+        atom.global.add.L2::cache_hint.u32 %r4, [%to], 10, %rd3;
+        atom.global.cas.L2::cache_hint.b32 %r5, [%to], 15, 16, %rd4;
+        red.global.max.L2::cache_hint.u32 [%to+4], 9, %rd4;
+        st.global.v2.u32 [%to+8], {%r1, %r2};
+        st.global.v2.u32 [%to+16], {%r3, %r4};
+        st.global.u32 [%to+24], %r5;
+        .shared .align 16 .b8 pool[16];
+        mov.u32 %r6, pool;
+        cp.async.cg.shared.global.L2::cache_hint [%r6], [%to], 16, %rd1;
+        cp.async.wait_all;
+        ld.shared.u32 %r7, [%r6+12];
+        st.global.u32 [%to+28], %r7;";
+    assert_eq!(words(body, 1, 8), [16, 9, 5, 7, 5, 5, 15, 7]);
+}
+
+#[test]
+fn a_hint_without_its_policy_is_no_ptx() {
+    let text = kernel("ld.global.L2::cache_hint.u32 %r1, [%to];");
+    let error = Module::from_ptx(&text).map(|_| ()).unwrap_err();
+    assert!(error.reason.contains("policy"), "{error}");
+}
+
+#[test]
 fn vectors_and_narrow_elements_are_extended() {
     let body = "
         st.global.u32 [%to], 0x8091a2b3;

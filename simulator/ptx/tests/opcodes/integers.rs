@@ -141,6 +141,25 @@ pub const BITS: &[Case] = &[
     ("and.b32 %e32, %b32, 31; shr.s32 %d32, %a32, %e32;", |a, b, _| {
         ib(i(a) >> (b & 31))
     }),
+    ("vshr.u32.u32.u32.clamp.add %d32, %a32, %b32, %c32;", |a, b, c| {
+        ub(u(a).checked_shr(u(b)).unwrap_or(0).wrapping_add(u(c)))
+    }),
+    ("vshr.s32.s32.u32.clamp %d32, %a32, %b32;", |a, b, _| {
+        ib(i(a) >> u(b).min(31))
+    }),
+    ("vshr.u32.s32.u32.wrap.min %d32, %a32, %b32, %c32;", |a, b, c| {
+        ub(((i(a) >> (u(b) & 31)) as u32).min(u(c)))
+    }),
+    ("vshl.s32.u32.u32.clamp.max %d32, %a32, %b32, %c32;", |a, b, c| {
+        ib((u(a).checked_shl(u(b)).unwrap_or(0) as i32).max(i(c)))
+    }),
+    ("vshl.u32.u32.u32.wrap %d32, %a32, %b32;", |a, b, _| {
+        ub(u(a) << (u(b) & 31))
+    }),
+    ("vshl.s32.s32.u32.sat.wrap %d32, %a32, %b32;", |a, b, _| {
+        let whole = i64::from(i(a)) * (1i64 << (u(b) & 31));
+        ib(i32::try_from(whole).unwrap_or(if whole < 0 { i32::MIN } else { i32::MAX }))
+    }),
     ("shf.l.wrap.b32 %d32, %a32, %b32, %c32;", |a, b, c| {
         ub((((ub(u(b)) << 32 | ub(u(a))) << (c & 31)) >> 32) as u32)
     }),
