@@ -7,6 +7,7 @@ use crate::cubin::{self, elf_bytes, is_elf};
 use crate::error::ParseError;
 use crate::fatbin::{self, Entry, EntryKind, FatbinError};
 use crate::module::Module;
+use crate::syntax::Source;
 
 /// How many kernels a refusal names: a library of them may have thousands.
 const MOST_NAMES: usize = 3;
@@ -100,6 +101,12 @@ fn some_of(names: &[String]) -> String {
 
 impl std::error::Error for ImageError {}
 
+impl From<ParseError> for ImageError {
+    fn from(error: ParseError) -> Self {
+        Self::Ptx(error)
+    }
+}
+
 /// What a device and its driver can load.
 #[derive(Clone, Copy, Debug)]
 pub struct Loader {
@@ -162,21 +169,17 @@ impl Loader {
         let mut texts = Vec::new();
         for image in images {
             match image {
-                Image::Ptx(text) => {
-                    self.check(text)?;
-                    texts.push(text.as_str());
-                }
+                Image::Ptx(text) => texts.push(text.as_str()),
                 Image::Joined(parts) => texts.extend(parts.iter().map(String::as_str)),
                 // Machine code cannot be joined to anything.
                 Image::Cubin(_) => return Err(ImageError::Unknown),
             }
         }
-        Module::link(&texts).map_err(ImageError::Ptx)
+        Module::link(&texts, |source| self.check(source))
     }
 
     /// Refuses text that is newer than the device or the driver.
-    fn check(&self, text: &str) -> Result<(), ImageError> {
-        let source = crate::parser::parse(text).map_err(ImageError::Ptx)?;
+    fn check(&self, source: &Source<'_>) -> Result<(), ImageError> {
         if source.version > self.newest_ptx {
             return Err(ImageError::NewerVersion {
                 version: source.version,

@@ -36,23 +36,83 @@ fn is_word_part(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%')
 }
 
-/// Splits `text` into tokens, the last of which is [`Token::End`].
-pub fn tokens(text: &str) -> Result<Vec<(Token<'_>, Place)>, ParseError> {
-    let mut lexer = Lexer {
-        text,
-        bytes: text.as_bytes(),
-        at: 0,
-        line: 1,
-        line_start: 0,
-    };
-    let mut found = Vec::with_capacity(text.len() / 4 + 1);
-    loop {
-        lexer.skip_blank()?;
-        let place = lexer.place();
-        let token = lexer.token(place)?;
-        found.push((token, place));
-        if token == Token::End {
-            return Ok(found);
+/// Tokens that are split off at a time.
+const STEP: usize = 1024;
+/// Tokens that can be looked back at.
+const BACK: usize = 8;
+/// Tokens that can be looked ahead at.
+const AHEAD: usize = 8;
+
+/// The tokens of a text, of which a few at a time are split off: all those of a large text together take ten times
+/// the text's memory, and clearing that takes longer than reading it. After the text, and after what is none, stand
+/// [`Token::End`]s.
+pub struct Tokens<'a> {
+    lexer: Lexer<'a>,
+    window: Vec<(Token<'a>, Place)>,
+    at: usize,
+    error: Option<ParseError>,
+}
+
+impl<'a> Tokens<'a> {
+    /// Those of `text`.
+    pub fn new(text: &'a str) -> Self {
+        let mut tokens = Self {
+            lexer: Lexer {
+                text,
+                bytes: text.as_bytes(),
+                at: 0,
+                line: 1,
+                line_start: 0,
+            },
+            window: Vec::with_capacity(BACK + STEP + AHEAD),
+            at: 0,
+            error: None,
+        };
+        tokens.fill();
+        tokens
+    }
+
+    /// The token `ahead` of the current one, at most [`AHEAD`].
+    #[inline]
+    pub fn peek(&self, ahead: usize) -> (Token<'a>, Place) {
+        self.window[self.at + ahead]
+    }
+
+    /// Goes on by so many tokens, at most [`AHEAD`].
+    #[inline]
+    pub fn step(&mut self, count: usize) {
+        self.at += count;
+        if self.at + AHEAD >= self.window.len() {
+            self.fill();
+        }
+    }
+
+    /// The last few tokens before the current one, the latest first.
+    pub fn back(&self) -> impl Iterator<Item = Token<'a>> {
+        self.window[..self.at].iter().rev().take(BACK).map(|token| token.0)
+    }
+
+    /// What is wrong with the text, if the end that was read is not its own.
+    pub fn error(&self) -> Option<&ParseError> {
+        self.error.as_ref()
+    }
+
+    #[cold]
+    fn fill(&mut self) {
+        let kept = self.at.saturating_sub(BACK);
+        self.window.drain(..kept);
+        self.at -= kept;
+        let wanted = self.at + AHEAD + STEP;
+        while self.window.len() < wanted {
+            let place = self.lexer.place();
+            let found = match &self.error {
+                Some(_) => Ok((Token::End, place)),
+                None => self.lexer.next(),
+            };
+            match found {
+                Ok(found) => self.window.push(found),
+                Err(error) => self.error = Some(error),
+            }
         }
     }
 }
@@ -66,6 +126,12 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
+    fn next(&mut self) -> Result<(Token<'a>, Place), ParseError> {
+        self.skip_blank()?;
+        let place = self.place();
+        Ok((self.token(place)?, place))
+    }
+
     fn place(&self) -> Place {
         Place {
             line: self.line,
@@ -238,6 +304,48 @@ impl<'a> Lexer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All tokens up to the end.
+    fn tokens(text: &str) -> Result<Vec<(Token<'_>, Place)>, ParseError> {
+        let mut tokens = Tokens::new(text);
+        let mut found = vec![tokens.peek(0)];
+        while found[found.len() - 1].0 != Token::End {
+            tokens.step(1);
+            found.push(tokens.peek(0));
+        }
+        match tokens.error() {
+            Some(error) => Err(error.clone()),
+            None => Ok(found),
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_read_in_steps_that_nobody_sees() {
+        let text: String = (0..5000).map(|number| format!("w{number} , ")).collect();
+        let found = kinds(&text);
+        assert_eq!(found.len(), 10_001);
+        for (number, pair) in found.chunks_exact(2).enumerate() {
+            assert_eq!(pair, [Token::Word(&format!("w{number}")), Token::Mark(b',')]);
+        }
+        let mut tokens = Tokens::new(&text);
+        for _ in 0..9000 {
+            tokens.step(1);
+        }
+        let before: Vec<_> = tokens.back().collect();
+        assert_eq!(
+            (tokens.peek(0).0, tokens.peek(2).0),
+            (Token::Word("w4500"), Token::Word("w4501"))
+        );
+        assert_eq!(
+            before[..4],
+            [
+                Token::Mark(b','),
+                Token::Word("w4499"),
+                Token::Mark(b','),
+                Token::Word("w4498")
+            ]
+        );
+    }
 
     fn kinds(text: &str) -> Vec<Token<'_>> {
         tokens(text).unwrap().into_iter().map(|(token, _)| token).collect()

@@ -16,6 +16,7 @@ mod cubin;
 mod error;
 mod execute;
 mod fatbin;
+mod hasher;
 mod image;
 mod lexer;
 mod memory;

@@ -27,6 +27,8 @@ pub struct Module {
     /// Names of the kernels in the order of the text.
     order: Vec<String>,
     target: u32,
+    /// True where values of variables are addresses of variables.
+    has_addresses: bool,
 }
 
 /// A kernel that can be run.
@@ -39,6 +41,8 @@ pub struct Kernel {
     required_block: [u32; 3],
     /// Constant memory of its module in bytes.
     constants: u32,
+    /// True where its code holds addresses of variables, so that it has to be translated when they have some.
+    has_addresses: bool,
     body: Body,
 }
 
@@ -60,11 +64,15 @@ unsafe impl Sync for Kernel {}
 impl Module {
     /// Reads and translates one PTX text.
     pub fn from_ptx(text: &str) -> Result<Self, ParseError> {
-        Self::link(&[text])
+        Self::link(&[text], |_| Ok(()))
     }
 
-    /// Reads several texts and links them: `.extern` names are resolved among them.
-    pub fn link(texts: &[&str]) -> Result<Self, ParseError> {
+    /// Reads several texts and links them: `.extern` names are resolved among them. `check` is asked about each text
+    /// that is PTX, before anything is made of it.
+    pub(crate) fn link<E: From<ParseError>>(
+        texts: &[&str],
+        check: impl Fn(&Source<'_>) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let mut module = Self {
             texts: texts.iter().map(|text| Arc::from(*text)).collect(),
             variables: Vec::new(),
@@ -72,8 +80,9 @@ impl Module {
             kernels: HashMap::new(),
             order: Vec::new(),
             target: 0,
+            has_addresses: false,
         };
-        module.translate(&[])?;
+        module.translate(&[], check)?;
         Ok(module)
     }
 
@@ -86,6 +95,7 @@ impl Module {
             kernels: HashMap::new(),
             order: Vec::new(),
             target: 0,
+            has_addresses: false,
         };
         let constants = constant_bytes(&module.variables);
         for kernel in cubin.kernels {
@@ -97,6 +107,7 @@ impl Module {
                 max_registers: 0,
                 required_block: [0; 3],
                 constants,
+                has_addresses: false,
                 body: Body::Opaque {
                     shared: kernel.shared,
                     registers: kernel.registers,
@@ -114,10 +125,10 @@ impl Module {
 
     /// Tells where the variables are, in the order of [`Module::variables`]. Kernels taken before keep their code.
     pub fn place(&mut self, addresses: &[u64]) -> Result<(), ParseError> {
-        if self.variables.is_empty() || self.texts.is_empty() {
-            Ok(())
-        } else {
-            self.translate(addresses)
+        let needs = self.has_addresses || self.kernels.values().any(|kernel| kernel.has_addresses);
+        match needs && !self.texts.is_empty() {
+            true => self.translate(addresses, |_| Ok(())),
+            false => Ok(()),
         }
     }
 
@@ -141,9 +152,19 @@ impl Module {
         self.order.iter().map(|name| &self.kernels[name])
     }
 
-    fn translate(&mut self, addresses: &[u64]) -> Result<(), ParseError> {
+    /// Translates what there is no code of yet, and what holds addresses, which are these now.
+    fn translate<E: From<ParseError>>(
+        &mut self,
+        addresses: &[u64],
+        check: impl Fn(&Source<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let texts = self.texts.clone();
-        let sources = texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut sources = Vec::new();
+        for text in &texts {
+            let source = parse(text)?;
+            check(&source)?;
+            sources.push(source);
+        }
         let symbols = Symbols::new(&sources, addresses)?;
         self.variables = symbols.variables();
         self.images = (0..self.variables.len())
@@ -155,14 +176,24 @@ impl Module {
             .filter_map(|source| digits(source).parse().ok())
             .max()
             .unwrap_or(0);
+        self.has_addresses = symbols.has_addresses();
         self.order.clear();
         let constants = constant_bytes(&self.variables);
         for (source, number) in symbols.kernels() {
             let function = symbols.function(source, number);
-            let body = match translate::kernel(&symbols, source, number) {
+            self.order.push(function.name.to_owned());
+            if self
+                .kernels
+                .get(function.name)
+                .is_some_and(|kernel| !kernel.has_addresses)
+            {
+                continue;
+            }
+            let (translated, has_addresses) = translate::kernel(&symbols, source, number);
+            let body = match translated {
                 Ok(code) => Body::Code(Box::new(code)),
                 Err(error) if error.refusal == Refusal::Unsupported => Body::Refused(error),
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             };
             let kernel = Kernel {
                 name: function.name.to_owned(),
@@ -171,9 +202,9 @@ impl Module {
                 max_registers: function.max_registers,
                 required_block: function.required_block,
                 constants,
+                has_addresses,
                 body,
             };
-            self.order.push(kernel.name.clone());
             self.kernels.insert(kernel.name.clone(), Arc::new(kernel));
         }
         Ok(())

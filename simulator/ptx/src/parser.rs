@@ -8,7 +8,7 @@ mod expression;
 mod statement;
 
 use crate::error::{ParseError, Result};
-use crate::lexer::{Token, tokens};
+use crate::lexer::{Token, Tokens};
 use crate::place::Place;
 use crate::syntax::Source;
 
@@ -19,36 +19,39 @@ const DEEPEST: u32 = 64;
 /// Reads a whole module.
 pub fn parse(text: &str) -> Result<Source<'_>> {
     let mut parser = Parser {
-        tokens: tokens(text)?,
-        at: 0,
+        tokens: Tokens::new(text),
         depth: 0,
     };
-    parser.module()
+    let read = parser.module();
+    // The parser saw an end there, and may have complained of it.
+    match parser.tokens.error() {
+        Some(error) if parser.peek() == Token::End => Err(error.clone()),
+        _ => read,
+    }
 }
 
 struct Parser<'a> {
-    tokens: Vec<(Token<'a>, Place)>,
-    at: usize,
+    tokens: Tokens<'a>,
     depth: u32,
 }
 
 impl<'a> Parser<'a> {
     fn peek(&self) -> Token<'a> {
-        self.tokens[self.at].0
+        self.tokens.peek(0).0
     }
 
     fn ahead(&self) -> Token<'a> {
-        self.tokens.get(self.at + 1).map_or(Token::End, |token| token.0)
+        self.tokens.peek(1).0
     }
 
     fn place(&self) -> Place {
-        self.tokens[self.at].1
+        self.tokens.peek(0).1
     }
 
     fn next(&mut self) -> Token<'a> {
         let token = self.peek();
         if token != Token::End {
-            self.at += 1;
+            self.tokens.step(1);
         }
         token
     }
@@ -75,7 +78,7 @@ impl<'a> Parser<'a> {
 
     fn accept(&mut self, mark: u8) -> bool {
         let found = self.is_mark(mark);
-        self.at += usize::from(found);
+        self.tokens.step(usize::from(found));
         found
     }
 
@@ -90,7 +93,7 @@ impl<'a> Parser<'a> {
     fn word(&mut self) -> Result<&'a str> {
         match self.peek() {
             Token::Word(word) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(word)
             }
             _ => self.wrong("a name"),
@@ -112,19 +115,19 @@ impl<'a> Parser<'a> {
             match self.peek() {
                 Token::End => break,
                 Token::Dot("version") => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     source.version = self.version()?;
                     versioned = true;
                 }
                 Token::Dot("target") => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     source.target = self.word()?;
                     while self.accept(b',') {
                         self.word()?;
                     }
                 }
                 Token::Dot("address_size") => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     match self.next() {
                         Token::Integer(64, _) => {}
                         _ => return Err(ParseError::unsupported(self.place(), "an address size other than 64")),
@@ -132,7 +135,7 @@ impl<'a> Parser<'a> {
                 }
                 Token::Dot("file" | "section" | "pragma" | "loc" | "alias") => self.skip_directive()?,
                 Token::Mark(b'@') if matches!(self.ahead(), Token::Dot(_) | Token::Word(_)) => self.skip_directive()?,
-                Token::Mark(b';') => self.at += 1,
+                Token::Mark(b';') => self.tokens.step(1),
                 Token::Dot(_) if versioned => self.declaration(&mut source)?,
                 _ if !versioned => return self.wrong(".version"),
                 _ => return self.wrong("a directive"),
@@ -145,7 +148,7 @@ impl<'a> Parser<'a> {
         let place = self.place();
         match (self.next(), self.peek()) {
             (Token::Integer(major, _), Token::Dot(minor)) => {
-                self.at += 1;
+                self.tokens.step(1);
                 let minor = minor.parse().map_err(|_| ParseError::syntax(place, "not a version"))?;
                 Ok((major as u32, minor))
             }
@@ -161,13 +164,13 @@ impl<'a> Parser<'a> {
     fn skip_directive(&mut self) -> Result<()> {
         let line = self.place().line;
         let braced = self.peek() == Token::Dot("section");
-        self.at += 1;
+        self.tokens.step(1);
         if braced {
             while !matches!(self.peek(), Token::Mark(b'{') | Token::End) {
-                self.at += 1;
+                self.tokens.step(1);
             }
             while !matches!(self.peek(), Token::Mark(b'}') | Token::End) {
-                self.at += 1;
+                self.tokens.step(1);
             }
             return self.expect(b'}');
         }

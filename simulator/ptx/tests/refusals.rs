@@ -50,6 +50,25 @@ fn errors_name_line_and_column() {
             3,
             Refusal::Syntax,
         ),
+        // What is no token is named where it stands, unless something before it is wrong.
+        (
+            ".version 8.0\n.target sm_80\n.global .u32 x = 0x;",
+            3,
+            17,
+            Refusal::Syntax,
+        ),
+        (
+            ".version 8.0\n.target sm_80\n.global .u32 x = 1;\n/* never closed",
+            4,
+            1,
+            Refusal::Syntax,
+        ),
+        (
+            ".version 8.0\n.target sm_80\n.global .u33 x;\n/* never closed",
+            3,
+            9,
+            Refusal::Syntax,
+        ),
     ];
     for (text, line, column, refusal) in cases {
         let error = Module::from_ptx(text).map(|_| ()).unwrap_err();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A translated kernel: instructions, constants and layouts.
 
-use std::collections::HashMap;
-
 use super::lanes::{CONSTANT, Inst, LANES};
 use super::shape::Shape;
+use crate::hasher::Map;
 
 /// Bytes of a row of 32-bit words.
 pub const ROW32: u32 = 4 * LANES as u32;
@@ -124,7 +123,7 @@ pub struct BarrierSite {
 #[derive(Clone, Default)]
 pub struct Constants {
     /// Row offsets by width and value.
-    rows: HashMap<(bool, u64), u32>,
+    rows: Map<(bool, u64), u32>,
     bytes: u32,
     image: Lines,
 }

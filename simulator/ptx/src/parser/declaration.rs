@@ -17,13 +17,13 @@ impl<'a> Parser<'a> {
                 Token::Dot("extern") => linkage = Linkage::Extern,
                 Token::Dot("weak" | "common") => linkage = Linkage::Weak,
                 Token::Dot("entry") => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     let function = self.function(true, linkage, place)?;
                     source.functions.push(function);
                     return Ok(());
                 }
                 Token::Dot("func") => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     let function = self.function(false, linkage, place)?;
                     source.functions.push(function);
                     return Ok(());
@@ -31,14 +31,14 @@ impl<'a> Parser<'a> {
                 Token::Dot(_) => return self.variables(linkage, &mut source.variables),
                 _ => return self.wrong("a declaration"),
             }
-            self.at += 1;
+            self.tokens.step(1);
         }
     }
 
     fn function(&mut self, is_entry: bool, linkage: Linkage, place: Place) -> Result<Function<'a>> {
         let mut returns = Vec::new();
         if self.peek() == Token::Dot("attribute") {
-            self.at += 1;
+            self.tokens.step(1);
             self.parenthesised()?;
         }
         if !is_entry && self.is_mark(b'(') {
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         };
         self.tuning(&mut function)?;
         if self.is_mark(b'{') {
-            self.at += 1;
+            self.tokens.step(1);
             function.body = Some(self.statements()?);
         } else {
             self.accept(b';');
@@ -95,15 +95,15 @@ impl<'a> Parser<'a> {
             {
                 break;
             }
-            self.at += 1;
+            self.tokens.step(1);
             let mut values = Vec::new();
             while let Token::Integer(value, _) = self.peek() {
-                self.at += 1;
+                self.tokens.step(1);
                 values.push(value.min(u64::from(u32::MAX)) as u32);
                 self.accept(b',');
             }
             while matches!(self.peek(), Token::Text(_)) || (directive == "pragma" && self.is_mark(b';')) {
-                self.at += 1;
+                self.tokens.step(1);
             }
             if directive == "maxnreg" {
                 function.max_registers = values.first().copied().unwrap_or(0);
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
     fn parenthesised(&mut self) -> Result<()> {
         self.expect(b'(')?;
         while !matches!(self.peek(), Token::Mark(b')') | Token::End) {
-            self.at += 1;
+            self.tokens.step(1);
         }
         self.expect(b')')
     }
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
                 Token::Dot("reg") => true,
                 _ => return self.wrong(".param"),
             };
-            self.at += 1;
+            self.tokens.step(1);
             let space = if is_register { Space::Generic } else { Space::Param };
             let variable = self.variable(space, Linkage::Internal, true)?;
             formals.push(Formal { variable, is_register });
@@ -160,7 +160,7 @@ impl<'a> Parser<'a> {
             },
             _ => return self.wrong("a state space"),
         };
-        self.at += 1;
+        self.tokens.step(1);
         let first = self.variable(space, linkage, false)?;
         let (scalar, vector, align, managed) = (first.scalar, first.vector, first.align, first.managed);
         into.push(first);
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
         let place = self.place();
         let (mut align, mut vector, mut scalar, mut managed) = (0u32, 1u32, None, false);
         while let Token::Dot(word) = self.peek() {
-            self.at += 1;
+            self.tokens.step(1);
             match word {
                 "align" => match self.next() {
                     Token::Integer(value, _) if value.is_power_of_two() && value <= 1 << 20 => align = value as u32,
@@ -203,7 +203,7 @@ impl<'a> Parser<'a> {
                 // `.param .u64 .ptr .global .align 8 name`: a hint about what the pointer points to.
                 "ptr" => {
                     while let Token::Dot(hint) = self.peek() {
-                        self.at += 1;
+                        self.tokens.step(1);
                         if hint == "align" {
                             self.next();
                         }
@@ -276,7 +276,7 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Token::Mark(b'{') => {
                 self.deeper()?;
-                self.at += 1;
+                self.tokens.step(1);
                 let mut values = Vec::new();
                 while !self.accept(b'}') {
                     values.push(self.initial_value()?);
@@ -288,22 +288,22 @@ impl<'a> Parser<'a> {
                 Ok(Initial::List(values))
             }
             Token::Single(bits) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Initial::Single(bits))
             }
             Token::Double(bits) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Initial::Double(bits))
             }
             Token::Mark(b'-') if matches!(self.ahead(), Token::Double(_)) => {
-                self.at += 1;
+                self.tokens.step(1);
                 match self.next() {
                     Token::Double(bits) => Ok(Initial::Double(bits ^ (1 << 63))),
                     _ => self.wrong("a number"),
                 }
             }
             Token::Word(name) => {
-                self.at += 1;
+                self.tokens.step(1);
                 let generic = name == "generic" && self.accept(b'(');
                 let name = if generic { self.word()? } else { name };
                 if generic {

@@ -11,26 +11,26 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Token::Word("WARP_SZ") => Ok(Operand::Integer(self.constant(0)?)),
             Token::Word(name) => {
-                self.at += 1;
+                self.tokens.step(1);
                 self.named(name)
             }
             Token::Mark(b'!') if matches!(self.ahead(), Token::Word(_)) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Operand::Not(self.word()?))
             }
             Token::Mark(b'{') => Ok(Operand::Vector(self.operands(b'{', b'}')?)),
             Token::Mark(b'(') if self.is_call_list() => Ok(Operand::List(self.operands(b'(', b')')?)),
             Token::Mark(b'[') => self.address(),
             Token::Single(bits) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Operand::Single(bits))
             }
             Token::Double(bits) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Operand::Double(bits))
             }
             Token::Mark(b'-') if matches!(self.ahead(), Token::Double(_) | Token::Single(_)) => {
-                self.at += 1;
+                self.tokens.step(1);
                 match self.next() {
                     Token::Double(bits) => Ok(Operand::Double(bits ^ (1 << 63))),
                     Token::Single(bits) => Ok(Operand::Single(bits ^ (1 << 31))),
@@ -44,21 +44,17 @@ impl<'a> Parser<'a> {
     /// A parenthesis opens a call's list, except where it opens a constant expression such as `(1+2)*4`.
     fn is_call_list(&self) -> bool {
         !matches!(self.ahead(), Token::Integer(..) | Token::Mark(b'-' | b'~' | b'('))
-            || self.tokens[..self.at]
-                .iter()
-                .rev()
-                .take(4)
-                .any(|token| token.0 == Token::Word("call"))
+            || self.tokens.back().take(4).any(|token| token == Token::Word("call"))
     }
 
     fn named(&mut self, name: &'a str) -> Result<Operand<'a>> {
         match self.peek() {
             Token::Dot(component) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Operand::Component(name, component))
             }
             Token::Mark(b'|') => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(Operand::Pair(name, self.word()?))
             }
             Token::Mark(b'+' | b'-') => {
@@ -70,7 +66,7 @@ impl<'a> Parser<'a> {
                 ))
             }
             Token::Mark(b'[') => {
-                self.at += 1;
+                self.tokens.step(1);
                 let offset = self.constant(0)? as i64;
                 self.expect(b']')?;
                 Ok(Operand::Offset(name, offset))
@@ -97,7 +93,7 @@ impl<'a> Parser<'a> {
         self.expect(b'[')?;
         let base = match self.peek() {
             Token::Word(name) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Some(name)
             }
             _ => None,
@@ -151,14 +147,11 @@ impl<'a> Parser<'a> {
         let mut value = self.binary(level + 1, nested)?;
         'next: loop {
             for sign in LEVELS[level] {
-                let matches = sign.iter().enumerate().all(|(at, mark)| {
-                    self.tokens
-                        .get(self.at + at)
-                        .is_some_and(|token| token.0 == Token::Mark(*mark))
-                });
+                let is_mark = |(at, mark): (usize, &u8)| self.tokens.peek(at).0 == Token::Mark(*mark);
+                let matches = sign.iter().enumerate().all(is_mark);
                 if matches {
                     let place = self.place();
-                    self.at += sign.len();
+                    self.tokens.step(sign.len());
                     let right = self.binary(level + 1, nested)?;
                     value = match *sign {
                         b"|" => value | right,
@@ -186,34 +179,34 @@ impl<'a> Parser<'a> {
         }
         match self.peek() {
             Token::Integer(value, _) => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(value)
             }
             Token::Word("WARP_SZ") => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(32)
             }
             Token::Mark(b'-') => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(self.primary(nested + 1)?.wrapping_neg())
             }
             Token::Mark(b'+') => {
-                self.at += 1;
+                self.tokens.step(1);
                 self.primary(nested + 1)
             }
             Token::Mark(b'~') => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(!self.primary(nested + 1)?)
             }
             Token::Mark(b'!') => {
-                self.at += 1;
+                self.tokens.step(1);
                 Ok(u64::from(self.primary(nested + 1)? == 0))
             }
             Token::Mark(b'(') => {
-                self.at += 1;
+                self.tokens.step(1);
                 // A cast such as `(.u64)` says nothing that the target type does not.
                 if matches!(self.peek(), Token::Dot("u64" | "s64")) {
-                    self.at += 1;
+                    self.tokens.step(1);
                     self.expect(b')')?;
                     return self.primary(nested + 1);
                 }

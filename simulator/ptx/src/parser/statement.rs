@@ -15,13 +15,13 @@ impl<'a> Parser<'a> {
             let place = self.place();
             match self.peek() {
                 Token::End => return self.wrong("'}'"),
-                Token::Mark(b';') => self.at += 1,
+                Token::Mark(b';') => self.tokens.step(1),
                 Token::Mark(b'{') => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     statements.push(Statement::Block(self.statements()?));
                 }
                 Token::Dot("reg") => {
-                    self.at += 1;
+                    self.tokens.step(1);
                     statements.push(self.registers()?);
                 }
                 Token::Dot("loc" | "file" | "pragma") => self.skip_directive()?,
@@ -36,12 +36,12 @@ impl<'a> Parser<'a> {
                         Token::Dot("weak" | "common") => Linkage::Weak,
                         _ => Linkage::Internal,
                     };
-                    self.at += usize::from(linkage != Linkage::Internal);
+                    self.tokens.step(usize::from(linkage != Linkage::Internal));
                     self.variables(linkage, &mut found)?;
                     statements.extend(found.into_iter().map(Statement::Variable));
                 }
                 Token::Word(label) if self.ahead() == Token::Mark(b':') => {
-                    self.at += 2;
+                    self.tokens.step(2);
                     statements.push(self.labelled(label, place)?);
                 }
                 _ => statements.push(Statement::Instruction(self.instruction()?)),
@@ -54,7 +54,7 @@ impl<'a> Parser<'a> {
     fn labelled(&mut self, label: &'a str, place: Place) -> Result<Statement<'a>> {
         match self.peek() {
             Token::Dot("branchtargets" | "calltargets") => {
-                self.at += 1;
+                self.tokens.step(1);
                 let mut targets = vec![self.word()?];
                 while self.accept(b',') {
                     targets.push(self.word()?);
@@ -63,10 +63,10 @@ impl<'a> Parser<'a> {
                 Ok(Statement::BranchTargets(label, targets))
             }
             Token::Dot("callprototype") => {
-                self.at += 1;
+                self.tokens.step(1);
                 // The called function says the same, and no mistake of a caller can reach beyond its own lanes.
                 while !self.is_mark(b';') && self.peek() != Token::End {
-                    self.at += 1;
+                    self.tokens.step(1);
                 }
                 self.expect(b';')?;
                 Ok(Statement::Prototype(label))
@@ -86,7 +86,7 @@ impl<'a> Parser<'a> {
                     None => return self.wrong("a register type"),
                 },
             }
-            self.at += 1;
+            self.tokens.step(1);
         }
         let Some(scalar) = scalar else {
             return self.wrong("a register type");
@@ -122,10 +122,10 @@ impl<'a> Parser<'a> {
             Token::Word(word) => word,
             _ => return self.wrong("an instruction"),
         };
-        self.at += 1;
+        self.tokens.step(1);
         let mut modifiers = Vec::new();
         while let Token::Dot(word) = self.peek() {
-            self.at += 1;
+            self.tokens.step(1);
             modifiers.push(word);
         }
         let mut operands = Vec::new();

@@ -18,12 +18,13 @@ mod symbols;
 
 pub use symbols::{Symbols, VariableInfo};
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::error::{ParseError, Result};
 use crate::execute::code::{Code, Constants, FunctionLayout, Slot};
 use crate::execute::collective::nothing;
 use crate::execute::lanes::{Handler, Inst, Kind, NO_GUARD};
+use crate::hasher::{Map, Set};
 use crate::place::Place;
 use crate::syntax::{Formal, Function, Instruction, Operand, Space, Statement, Variable};
 use scope::{Frame, Symbol};
@@ -63,15 +64,12 @@ pub fn parameters(function: &Function<'_>) -> Vec<Parameter> {
         .collect()
 }
 
-/// Translates kernel `entry` of source `source`.
-pub fn kernel(symbols: &Symbols<'_, '_>, source: usize, entry: usize) -> Result<Code> {
+/// Translates kernel `entry` of source `source`; true when the code holds addresses of variables.
+pub fn kernel(symbols: &Symbols<'_, '_>, source: usize, entry: usize) -> (Result<Code>, bool) {
     let mut translator = Translator::new(symbols);
-    translator.include(source, entry);
-    translator.lay_out_shared()?;
-    while let Some((source, function)) = translator.waiting.pop_front() {
-        translator.function(source, function)?;
-    }
-    translator.finish()
+    let read = translator.kernel(source, entry);
+    let has_addresses = translator.has_addresses;
+    (read.and_then(|()| translator.finish()), has_addresses)
 }
 
 /// State of one kernel's translation.
@@ -79,12 +77,12 @@ struct Translator<'a, 's> {
     symbols: &'s Symbols<'a, 's>,
     code: Code,
     /// Index in `code.functions` by (source, function).
-    included: HashMap<(usize, usize), u32>,
+    included: Map<(usize, usize), u32>,
     waiting: VecDeque<(usize, usize)>,
     /// Functions that each included function calls; `None` stands for an unknown one.
-    calls: Vec<HashSet<u32>>,
+    calls: Vec<Set<u32>>,
     /// Offsets of shared variables.
-    shared: HashMap<*const Variable<'a>, u32>,
+    shared: Map<*const Variable<'a>, u32>,
     /// Current function.
     frame: Frame<'a>,
     source: usize,
@@ -93,6 +91,8 @@ struct Translator<'a, 's> {
     guard: u32,
     negated: bool,
     place: Place,
+    /// True once the address of a variable was asked for.
+    has_addresses: bool,
 }
 
 impl<'a, 's> Translator<'a, 's> {
@@ -110,17 +110,27 @@ impl<'a, 's> Translator<'a, 's> {
                 shared: 0,
                 local: 0,
             },
-            included: HashMap::new(),
+            included: Map::default(),
             waiting: VecDeque::new(),
             calls: Vec::new(),
-            shared: HashMap::new(),
+            shared: Map::default(),
             frame: Frame::default(),
             source: 0,
             current: 0,
             guard: NO_GUARD,
             negated: false,
             place: Place::default(),
+            has_addresses: false,
         }
+    }
+
+    fn kernel(&mut self, source: usize, entry: usize) -> Result<()> {
+        self.include(source, entry);
+        self.lay_out_shared()?;
+        while let Some((source, function)) = self.waiting.pop_front() {
+            self.function(source, function)?;
+        }
+        Ok(())
     }
 
     /// The index of a function in this kernel's code.
@@ -129,7 +139,7 @@ impl<'a, 's> Translator<'a, 's> {
         let index = *self.included.entry((source, function)).or_insert(next);
         if index == next {
             self.waiting.push_back((source, function));
-            self.calls.push(HashSet::new());
+            self.calls.push(Set::default());
             self.code.functions.push(FunctionLayout {
                 address: function_address(self.symbols.number(source, function)),
                 ..FunctionLayout::default()
@@ -269,6 +279,7 @@ impl<'a, 's> Translator<'a, 's> {
                 self.frame.define(variable.name, Symbol::Shared(offset));
             }
             _ => {
+                self.has_addresses = true;
                 let address = self
                     .symbols
                     .local_variable(self.source, variable.name, variable.place)?;
@@ -365,6 +376,8 @@ impl<'a, 's> Translator<'a, 's> {
             None => RECURSIVE_STACK,
         };
         self.code.constants.finish();
+        // Most kernels of a large module are never launched: none keeps room to grow.
+        self.code.insts.shrink_to_fit();
         Ok(self.code)
     }
 

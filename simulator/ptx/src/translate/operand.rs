@@ -77,7 +77,10 @@ impl<'a> Translator<'a, '_> {
     /// A name of module scope.
     pub fn module_symbol(&mut self, name: &str) -> Option<Symbol<'a>> {
         match self.symbols.find_variable(self.source, name) {
-            Some(Ok(address)) => return Some(Symbol::Device(address)),
+            Some(Ok(address)) => {
+                self.has_addresses = true;
+                return Some(Symbol::Device(address));
+            }
             Some(Err(variable)) => {
                 let offset = self.shared.get(&std::ptr::from_ref(variable)).copied().unwrap_or(0);
                 return Some(Symbol::Shared(offset));

@@ -4,10 +4,9 @@
 //! The frame begins with the row that holds where the function's local memory starts; register rows, predicates and
 //! temporaries follow in order of first use.
 
-use std::collections::HashMap;
-
 use crate::execute::code::{ROW32, ROW64};
 use crate::execute::warp::FRAME_START;
+use crate::hasher::Map;
 use crate::place::Place;
 use crate::syntax::{Scalar, Statement};
 
@@ -42,8 +41,8 @@ pub type Label = u32;
 pub struct Frame<'a> {
     /// True in a kernel, where `.param` with a register address means the kernel's parameters.
     pub is_entry: bool,
-    scopes: Vec<HashMap<&'a str, Symbol<'a>>>,
-    labels: Vec<HashMap<&'a str, Label>>,
+    scopes: Vec<Map<&'a str, Symbol<'a>>>,
+    labels: Vec<Map<&'a str, Label>>,
     places: Vec<Option<u32>>,
     branches: Vec<(usize, Label, Place)>,
     tables: Vec<(usize, Label, Place)>,
@@ -66,7 +65,7 @@ impl<'a> Frame<'a> {
     }
 
     pub fn open_scope(&mut self) {
-        self.scopes.push(HashMap::new());
+        self.scopes.push(Map::default());
     }
 
     pub fn close_scope(&mut self) {
@@ -197,7 +196,7 @@ impl<'a> Frame<'a> {
 
     /// Makes the labels of a block known before its instructions are read.
     pub fn declare_labels(&mut self, statements: &[Statement<'a>]) {
-        let mut labels = HashMap::new();
+        let mut labels = Map::default();
         for statement in statements {
             if let Statement::Label(name, _) = statement {
                 labels.insert(*name, self.places.len() as Label);

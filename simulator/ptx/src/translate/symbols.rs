@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Module-scope names of one or several sources that are linked together, and the images of variables.
 
-use std::collections::{HashMap, HashSet};
-
 use crate::error::{ParseError, Result};
 use crate::execute::spaces::FUNCTION_WINDOW;
+use crate::hasher::{Map, Set};
 use crate::place::Place;
 use crate::syntax::{Function, Initial, Linkage, Operand, Scalar, Source, Space, Statement, Variable};
 
@@ -45,8 +44,8 @@ pub struct Symbols<'a, 's> {
     sources: &'s [Source<'a>],
     /// Device variables: source and variable.
     variables: Vec<(usize, &'s Variable<'a>)>,
-    by_name: Vec<HashMap<&'a str, Found<'a, 's>>>,
-    functions: Vec<HashMap<&'a str, (usize, usize)>>,
+    by_name: Vec<Map<&'a str, Found<'a, 's>>>,
+    functions: Vec<Map<&'a str, (usize, usize)>>,
     starts: Vec<usize>,
     placed: &'s Placed,
 }
@@ -57,8 +56,8 @@ impl<'a, 's> Symbols<'a, 's> {
         let mut symbols = Self {
             sources,
             variables: Vec::new(),
-            by_name: vec![HashMap::new(); sources.len()],
-            functions: vec![HashMap::new(); sources.len()],
+            by_name: vec![Map::default(); sources.len()],
+            functions: vec![Map::default(); sources.len()],
             starts: Vec::new(),
             placed,
         };
@@ -73,7 +72,7 @@ impl<'a, 's> Symbols<'a, 's> {
     }
 
     fn collect_variables(&mut self) -> Result<()> {
-        let mut exported: HashMap<&'a str, Found<'a, 's>> = HashMap::new();
+        let mut exported: Map<&'a str, Found<'a, 's>> = Map::default();
         for (number, source) in self.sources.iter().enumerate() {
             let inner = body_variables(source)
                 .into_iter()
@@ -130,7 +129,7 @@ impl<'a, 's> Symbols<'a, 's> {
     }
 
     fn collect_functions(&mut self) -> Result<()> {
-        let mut exported: HashMap<&'a str, (usize, usize)> = HashMap::new();
+        let mut exported: Map<&'a str, (usize, usize)> = Map::default();
         for (number, source) in self.sources.iter().enumerate() {
             for (at, function) in source
                 .functions
@@ -171,6 +170,15 @@ impl<'a, 's> Symbols<'a, 's> {
                 is_managed: variable.managed,
             })
             .collect()
+    }
+
+    /// True when an initialiser holds addresses.
+    pub fn has_addresses(&self) -> bool {
+        let mut names = Set::default();
+        for value in self.variables.iter().flat_map(|(_, variable)| &variable.initial) {
+            initial_names(value, &mut names);
+        }
+        !names.is_empty()
     }
 
     /// Kernels with a body: source and number.
@@ -220,13 +228,13 @@ impl<'a, 's> Symbols<'a, 's> {
 
     /// Shared variables that a kernel can reach through calls.
     pub fn reachable_shared(&self, kernel: (usize, usize)) -> Vec<&'s Variable<'a>> {
-        let (mut seen, mut waiting, mut found) = (HashSet::from([kernel]), vec![kernel], Vec::new());
-        let mut named: HashSet<*const Variable<'a>> = HashSet::new();
+        let (mut seen, mut waiting, mut found) = (Set::from_iter([kernel]), vec![kernel], Vec::new());
+        let mut named: Set<*const Variable<'a>> = Set::default();
         while let Some((source, number)) = waiting.pop() {
             let body = self.function(source, number).body.as_deref().unwrap_or(&[]);
-            let (mut used, mut indirect) = (HashSet::new(), false);
+            let (mut used, mut indirect) = (Set::default(), false);
             names_of(body, &mut used, &mut indirect);
-            let reached = if indirect { self.taken() } else { HashSet::new() };
+            let reached = if indirect { self.taken() } else { Set::default() };
             let called = used.iter().filter_map(|name| self.find_function(source, name));
             for callee in called.chain(reached) {
                 if seen.insert(callee) {
@@ -249,10 +257,10 @@ impl<'a, 's> Symbols<'a, 's> {
     }
 
     /// Functions whose address is used somewhere other than in a direct call.
-    pub fn taken(&self) -> HashSet<(usize, usize)> {
-        let mut taken = HashSet::new();
+    pub fn taken(&self) -> Set<(usize, usize)> {
+        let mut taken = Set::default();
         for (number, source) in self.sources.iter().enumerate() {
-            let mut names = HashSet::new();
+            let mut names = Set::default();
             for variable in &source.variables {
                 variable
                     .initial
@@ -379,7 +387,7 @@ fn collect<'a, 's>(statements: &'s [Statement<'a>], found: &mut Vec<&'s Variable
     }
 }
 
-fn initial_names<'a>(value: &Initial<'a>, names: &mut HashSet<&'a str>) {
+fn initial_names<'a>(value: &Initial<'a>, names: &mut Set<&'a str>) {
     match value {
         Initial::Symbol(name, ..) => {
             names.insert(name);
@@ -390,7 +398,7 @@ fn initial_names<'a>(value: &Initial<'a>, names: &mut HashSet<&'a str>) {
 }
 
 /// Names used in a body; `indirect` becomes true where a function is called through a register.
-fn names_of<'a>(statements: &[Statement<'a>], names: &mut HashSet<&'a str>, indirect: &mut bool) {
+fn names_of<'a>(statements: &[Statement<'a>], names: &mut Set<&'a str>, indirect: &mut bool) {
     for statement in statements {
         match statement {
             Statement::Block(inner) => names_of(inner, names, indirect),
@@ -410,7 +418,7 @@ fn names_of<'a>(statements: &[Statement<'a>], names: &mut HashSet<&'a str>, indi
     }
 }
 
-fn names_of_operand<'a>(operand: &Operand<'a>, names: &mut HashSet<&'a str>) {
+fn names_of_operand<'a>(operand: &Operand<'a>, names: &mut Set<&'a str>) {
     match operand {
         Operand::Name(name) | Operand::Offset(name, _) | Operand::Address(Some(name), _) => {
             names.insert(name);

@@ -434,3 +434,26 @@ fn launches_that_do_not_fit_are_refused() {
         );
     }
 }
+
+#[test]
+fn kernels_without_addresses_are_translated_once() {
+    let text = format!(
+        "{HEADER}.global .u32 word = 7;\n\
+         .visible .entry plain(.param .u64 to) {{ .reg .b64 %rd<2>; ld.param.u64 %rd1, [to]; \
+         st.global.u32 [%rd1], 3; ret; }}\n\
+         .visible .entry reads(.param .u64 to) {{ .reg .b64 %rd<2>; .reg .b32 %r<2>; ld.param.u64 %rd1, [to]; \
+         ld.global.u32 %r1, [word]; st.global.u32 [%rd1], %r1; ret; }}"
+    );
+    let memory = Memory::default();
+    let mut module = Module::from_ptx(&text).unwrap();
+    let before = ["plain", "reads"].map(|name| module.kernel(name).unwrap());
+    let (word, to) = (memory.upload(&[9u32]), memory.allocate(256));
+    module.place(&[word]).unwrap();
+    let after = ["plain", "reads"].map(|name| module.kernel(name).unwrap());
+    let is_same = |at: usize| std::sync::Arc::ptr_eq(&before[at], &after[at]);
+    assert_eq!((is_same(0), is_same(1)), (true, false));
+    for (name, expected) in [("plain", 3), ("reads", 9)] {
+        run(&memory, &module, name, [1, 1, 1], [1, 1, 1], &[to.into()], 1).unwrap();
+        assert_eq!(memory.download::<u32>(to, 1), [expected], "{name}");
+    }
+}
