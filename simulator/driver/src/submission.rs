@@ -7,7 +7,7 @@ use partage_abi::types::{CuContext, CuEvent, CuResult, CuStream};
 
 use crate::capture;
 use crate::context::{Context, current};
-use crate::event::Event;
+use crate::event::{Elsewhere, Event};
 use crate::executor::place::is_worker;
 use crate::executor::{Op, lanes, pool};
 use crate::graph::Work;
@@ -29,7 +29,10 @@ fn submit(stream: &Arc<Stream>, work: &Work) -> Answer {
     match work {
         Work::Child(graph) => Exec::of(graph, 0)?.launch(stream),
         Work::Record(event) => stream.record_now(event),
-        Work::Wait(event) => stream.submit(Op::Nothing, &event.recorded()).map(drop),
+        Work::Wait(event) => {
+            let (op, after) = Op::after(event);
+            stream.submit(op, &after).map(drop)
+        }
         _ => {
             let op = work.op().ok_or(CuResult::NOT_SUPPORTED)?;
             stream.submit(op, &[]).map(drop)
@@ -50,7 +53,8 @@ pub fn wait_event(stream: &Stream, event: &Event) -> Answer {
     if capture::wait(stream, event)? {
         return Ok(());
     }
-    stream.submit(Op::Nothing, &event.recorded())?;
+    let (op, after) = Op::after(event);
+    stream.submit(op, &after)?;
     stream.join(&event.seen());
     Ok(())
 }
@@ -81,7 +85,10 @@ pub fn query_stream(stream: &Stream) -> Answer {
 /// Whether the last recording of an event was reached (or it was never recorded): NOT_READY if not.
 pub fn query_event(event: &Event) -> Answer {
     capture::query_event(event)?;
-    let is_reached = !event.is_recorded() || event.reached().is_some();
+    let is_reached = match event.elsewhere() {
+        Some(elsewhere) => elsewhere.event.is_reached(elsewhere.number),
+        None => !event.is_recorded() || event.reached().is_some(),
+    };
     event.context.check()?;
     if is_reached { Ok(()) } else { Err(CuResult::NOT_READY) }
 }
@@ -89,7 +96,10 @@ pub fn query_event(event: &Event) -> Answer {
 /// Sleeps until the last recording of an event was reached; the context's error if it has failed.
 pub fn synchronize_event(event: &Event) -> Answer {
     capture::query_event(event)?;
-    pool::wait_for(&event.recorded());
+    match event.elsewhere() {
+        Some(Elsewhere { event: shared, number }) => shared.wait(number, || event.context.check().is_err()),
+        None => pool::wait_for(&event.recorded()),
+    }
     event.context.check()
 }
 

@@ -9,6 +9,7 @@
 
 pub mod backing;
 pub mod entry_counts;
+pub mod events;
 pub mod faults;
 pub mod machine;
 pub mod presence;

@@ -29,7 +29,7 @@ use books::{SEATS, UNBUILT, dead};
 pub use device::Device;
 use device::{adopt_profiles, devices};
 pub use identity::id_of;
-use identity::random_id;
+pub(crate) use identity::random_id;
 
 /// The folder of the machine that the environment names now.
 pub fn folder_of_environment() -> Option<PathBuf> {

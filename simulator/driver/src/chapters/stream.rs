@@ -206,13 +206,14 @@ pub fn cuCtxWaitEvent(context: CuContext, event: CuEvent) -> CuResult {
         capture::query_context(&context)?;
         capture::query_event(&event)?;
         let lanes = lanes(&context)?;
+        let (op, after) = Op::after(&event);
         for lane in pool::lanes_of(lanes.group) {
             let task = Task {
                 context: Arc::clone(&context),
-                op: Op::Nothing,
+                op: op.clone(),
                 priority: PRIORITIES.1,
             };
-            workers::submit(lane, task, &event.recorded());
+            workers::submit(lane, task, &after);
         }
         Ok(())
     })

@@ -14,6 +14,7 @@ use partage_machine::{Device, Machine};
 
 use super::map::{Known, Pair, places};
 use crate::context;
+use crate::event;
 use crate::executor::lanes;
 use crate::memory::{self, memory};
 use crate::state::here::{Place, Shown};
@@ -38,7 +39,7 @@ pub struct Away {
 /// Why a process is still away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The pairs, or its imported memory: INVALID_VALUE.
+    /// The pairs, or its imported memory and events: INVALID_VALUE.
     Map,
     /// A device has too little memory free: OUT_OF_MEMORY.
     Room,
@@ -71,8 +72,9 @@ pub fn leave(driver: &'static Driver) -> Answer<Away> {
         return Err(CuResult::OUT_OF_MEMORY);
     }
     let mut place = driver.place();
-    let has_imports = memory.has_imports();
+    let has_imports = memory.has_imports() || event::has_opened();
     let taken = memory.take_off()?;
+    event::keep_all_to_itself();
     driver.faults.on_operation("checkpoint");
     let times = lanes::leave(taken.alone.len());
     let held = taken.alone.iter().enumerate().map(|(device, alone)| {

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 
 use partage_machine::timeline::Ask;
 
-use crate::event::Event;
+use super::order::OpId;
+use crate::event::{Elsewhere, Event};
 use crate::graph::user_object::Objects;
 use crate::memory::{Allocation, Binding};
 
@@ -44,6 +45,8 @@ pub enum Op {
         /// Which of its recordings.
         recording: u64,
     },
+    /// A wait for what another process recorded.
+    Elsewhere(Arc<Elsewhere>),
     /// Waits and writes of words in memory, in this order.
     Words(Vec<WordStep>),
     /// The free of memory that the program has given up, or that a graph frees.
@@ -57,6 +60,14 @@ pub enum Op {
 }
 
 impl Op {
+    /// What a stream does to come after the latest recording of an event, and what must be complete before.
+    pub fn after(event: &Event) -> (Self, Vec<OpId>) {
+        match event.elsewhere() {
+            Some(elsewhere) => (Self::Elsewhere(Arc::new(elsewhere)), Vec::new()),
+            None => (Self::Nothing, event.recorded()),
+        }
+    }
+
     /// Whether the multiprocessors carry it out.
     pub fn computes(&self) -> bool {
         matches!(self, Self::Kernel(_) | Self::Fill(_))

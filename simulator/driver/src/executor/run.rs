@@ -39,6 +39,11 @@ pub fn run_one(task: &Task, op: OpId, time: u64, transit: &mut Option<Hold>) -> 
             false if time > 0 => time,
             _ => seat.clock(),
         },
+        Op::Elsewhere(recorded) if is_sound && !recorded.event.is_reached(recorded.number) => {
+            settle(place.transit);
+            recorded.event.wait(recorded.number, || context.check().is_err());
+            seat.clock()
+        }
         Op::Host(call) => {
             settle(place.transit);
             call.run(context);

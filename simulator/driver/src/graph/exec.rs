@@ -283,7 +283,7 @@ impl Launch<'_> {
                     Vec::new(),
                 )
             }
-            Work::Wait(event) => (Op::Nothing, event.recorded()),
+            Work::Wait(event) => Op::after(event),
             other => (other.op().unwrap_or(Op::Nothing), Vec::new()),
         };
         self.tasks.push(GraphTask {

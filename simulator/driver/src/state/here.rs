@@ -11,6 +11,7 @@ use std::fs::File;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use partage_machine::entry_counts::Table;
+use partage_machine::events::SharedEvent;
 use partage_machine::machine::Shortage;
 use partage_machine::ranges::RangeId;
 use partage_machine::tickets;
@@ -52,6 +53,16 @@ pub struct Here<'a> {
 impl Here<'_> {
     fn at(&self, device: usize) -> usize {
         self.shown.read().unwrap_or_else(PoisonError::into_inner)[device].place
+    }
+
+    /// Makes an event for other processes. Fails with the operating system's error.
+    pub fn make_event(&self) -> std::io::Result<SharedEvent> {
+        SharedEvent::make(self.place.machine.folder(), self.place.machine.own_id())
+    }
+
+    /// Opens the event of another process by its number. `None` when it is gone.
+    pub fn open_event(&self, id: u64) -> Option<SharedEvent> {
+        SharedEvent::open(self.place.machine.folder(), self.place.machine.own_id(), id)
     }
 
     /// What the machine was made from.

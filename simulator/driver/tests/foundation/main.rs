@@ -11,6 +11,7 @@ mod faults;
 mod file_system;
 mod hub;
 mod ipc;
+mod ipc_events;
 mod memory;
 mod names;
 mod overhead;

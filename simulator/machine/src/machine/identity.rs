@@ -32,7 +32,7 @@ pub fn id_of(name: &str) -> u64 {
 }
 
 /// The id of a machine without a name.
-pub(super) fn random_id() -> std::io::Result<u64> {
+pub(crate) fn random_id() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
     // TOML integers are signed, and 0 means "none".
