@@ -326,6 +326,34 @@ unsafe fn put<R: Word>(d: *mut [R; LANES], result: &[R; LANES], mask: u32) {
     }
 }
 
+/// Lanes that are computed together. A loop over all of them is unrolled to scalars where the compiler optimises most.
+const TOGETHER: usize = 8;
+
+/// Computes the lanes in the mask. Every lane of `d` may be a source of the same lane. A macro, for a closure would be
+/// compiled without the wide handler's instructions, and a fused multiply-add would be a call for each lane.
+macro_rules! lanes_of {
+    ($mask:expr, $d:expr, |$lane:ident| $value:expr) => {
+        if $mask == ALL {
+            for first in (0..LANES).step_by(TOGETHER) {
+                let mut result = [Default::default(); TOGETHER];
+                for (index, slot) in result.iter_mut().enumerate() {
+                    let $lane = first + index;
+                    *slot = $value;
+                }
+                (&raw mut (*$d)[first]).cast::<[_; TOGETHER]>().write(result);
+            }
+        } else if $mask.count_ones() >= WORTH_ALL {
+            let mut result = [Default::default(); LANES];
+            for ($lane, slot) in result.iter_mut().enumerate() {
+                *slot = $value;
+            }
+            put($d, &result, $mask);
+        } else {
+            each_lane($mask, |$lane| (*$d)[$lane] = $value);
+        }
+    };
+}
+
 handler!(/// Handler of a one-operand operation.
     unary, map1<O: Unary>);
 handler!(/// Handler of a two-operand operation.
@@ -341,15 +369,7 @@ unsafe fn map1<O: Unary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     unsafe {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        if mask.count_ones() >= WORTH_ALL {
-            let mut result = [RawOf::<O::D>::default(); LANES];
-            for (lane, value) in result.iter_mut().enumerate() {
-                *value = O::apply(O::A::of((*a)[lane]), inst.x).raw();
-            }
-            put(d, &result, mask);
-        } else {
-            each_lane(mask, |lane| (*d)[lane] = O::apply(O::A::of((*a)[lane]), inst.x).raw());
-        }
+        lanes_of!(mask, d, |lane| O::apply(O::A::of((*a)[lane]), inst.x).raw());
     }
     true
 }
@@ -361,17 +381,12 @@ unsafe fn map2<O: Binary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let b = lanes.row::<RawOf<O::B>>(inst.b);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        if mask.count_ones() >= WORTH_ALL {
-            let mut result = [RawOf::<O::D>::default(); LANES];
-            for (lane, value) in result.iter_mut().enumerate() {
-                *value = O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), inst.x).raw();
-            }
-            put(d, &result, mask);
-        } else {
-            each_lane(mask, |lane| {
-                (*d)[lane] = O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), inst.x).raw();
-            });
-        }
+        lanes_of!(mask, d, |lane| O::apply(
+            O::A::of((*a)[lane]),
+            O::B::of((*b)[lane]),
+            inst.x
+        )
+        .raw());
     }
     true
 }
@@ -384,17 +399,9 @@ unsafe fn map3<O: Ternary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
         let b = lanes.row::<RawOf<O::B>>(inst.b);
         let c = lanes.row::<RawOf<O::C>>(inst.c);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        let value =
-            |lane: usize| O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), O::C::of((*c)[lane]), inst.x).raw();
-        if mask.count_ones() >= WORTH_ALL {
-            let mut result = [RawOf::<O::D>::default(); LANES];
-            for (lane, slot) in result.iter_mut().enumerate() {
-                *slot = value(lane);
-            }
-            put(d, &result, mask);
-        } else {
-            each_lane(mask, |lane| (*d)[lane] = value(lane));
-        }
+        lanes_of!(mask, d, |lane| {
+            O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), O::C::of((*c)[lane]), inst.x).raw()
+        });
     }
     true
 }
