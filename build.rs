@@ -38,6 +38,7 @@ fn main() {
         "partage-sim" => link(&["-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]),
         "partage-sim-runtime" => link(&["-Wl,-soname,libpartage_sim_runtime.so", "-Wl,-Bsymbolic"]),
         "partage-sim-nvml" => link(&["-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic"]),
+        "partage-sim-blas" => link(&["-Wl,-soname,libpartage_sim_blas.so", "-Wl,-Bsymbolic"]),
         "partage-interposer" => {
             // No start files: the library has no constructor and must not need a C runtime. `-z defs`: every symbol is
             // found at link time, which is what makes the release panic handler a proof. `-Bsymbolic`: the hooks that
