@@ -51,11 +51,6 @@ impl Element {
         if self == Self::F64 { Sum::F64 } else { Sum::F32 }
     }
 
-    /// Oldest device whose PTX has the type.
-    pub fn target(self) -> &'static str {
-        if self == Self::Bf16 { "sm_80" } else { "sm_75" }
-    }
-
     /// Reads an element into a register of the sum's type, where the predicate holds.
     pub fn load(self, text: &mut Text, to: &str, from: &str, guard: Option<&str>) {
         let only = guard.map_or(String::new(), |guard| format!("@{guard} "));
@@ -89,10 +84,10 @@ impl Element {
                 text,
                 "{only}cvt.rn.f16.f32 %half, {from};\n{only}st.global.b16 [{to}], %half;"
             ),
-            Self::Bf16 => line!(
-                text,
-                "{only}cvt.rn.bf16.f32 %half, {from};\n{only}st.global.b16 [{to}], %half;"
-            ),
+            Self::Bf16 => {
+                line!(text, "call (%single), to_bf16, ({from});");
+                line!(text, "cvt.u16.u32 %half, %single;\n{only}st.global.b16 [{to}], %half;");
+            }
         }
     }
 }

@@ -37,13 +37,35 @@ ret;
 }
 ";
 
+/// `to_bf16`: rounds to the nearest, ties to even, by integers: devices before sm_80 have no instruction for it.
+const TO_BF16: &str = "
+.func (.reg .b32 %y) to_bf16(.reg .f32 %x)
+{
+.reg .pred %is_nan;
+.reg .b32 %u, %v;
+mov.b32 %u, %x;
+shr.u32 %v, %u, 16;
+and.b32 %v, %v, 1;
+add.u32 %v, %v, %u;
+add.u32 %v, %v, 32767;
+shr.u32 %y, %v, 16;
+setp.nan.f32 %is_nan, %x, %x;
+@%is_nan mov.u32 %y, 32767;
+ret;
+}
+";
+
 /// Text of a module.
 pub fn module(kind: Kind) -> String {
-    let (target, sum) = match kind {
-        Kind::Product(from, _) | Kind::Vectors(from) => (from.target(), from.sum()),
+    let (sum, to) = match kind {
+        Kind::Product(from, to) => (from.sum(), to),
+        Kind::Vectors(element) => (element.sum(), element),
     };
     let mut text = Text::default();
-    line!(text, ".version 7.8\n.target {target}\n.address_size 64");
+    line!(text, ".version 7.8\n.target sm_75\n.address_size 64");
+    if to == Element::Bf16 {
+        text.0.push_str(TO_BF16);
+    }
     match kind {
         Kind::Product(from, to) => {
             if sum == Sum::F32 {

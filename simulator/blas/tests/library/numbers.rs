@@ -86,8 +86,8 @@ pub fn tolerance(of: Type, terms: usize, value: f64) -> f64 {
     match of {
         F64 => 1e-15 * sum,
         F32 => 1e-7 * sum,
-        F16 => value.abs() / 1024.0 + 1e-7 * sum,
-        _ => value.abs() / 128.0 + 1e-7 * sum,
+        F16 => value.abs() / 2000.0 + 1e-7 * sum,
+        _ => value.abs() / 255.0 + 1e-7 * sum,
     }
 }
 

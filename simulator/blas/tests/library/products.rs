@@ -7,7 +7,7 @@ use crate::machine::{Blas, call, on_machine};
 use crate::numbers::*;
 
 /// Types of A and B, of C, and of the computation with its alpha and beta.
-const TYPES: [(Type, Type, i32, Type); 7] = [
+const TYPES: [(Type, Type, i32, Type); 8] = [
     (F32, F32, 68, F32),
     (F32, F32, 77, F32),
     (F64, F64, 70, F64),
@@ -15,6 +15,7 @@ const TYPES: [(Type, Type, i32, Type); 7] = [
     (F16, F16, 64, F16),
     (BF16, BF16, 68, F32),
     (F16, F32, 68, F32),
+    (BF16, F32, 68, F32),
 ];
 
 #[derive(Clone, Copy, Debug)]
