@@ -13,7 +13,7 @@ const BLAS_13: [c_int; 3] = [13, 2, 0];
 const RUNTIME_12: usize = 12_040;
 const RUNTIME_13: usize = 13_020;
 /// PyTorch refuses a cudnn older than the one that it was built for, of which this is the newest (2.15.0).
-const CUDNN: usize = 92_600;
+const CUDNN: [c_int; 3] = [9, 26, 0];
 
 fn number([major, minor, patch]: [c_int; 3]) -> c_int {
     major * 10_000 + minor * 100 + patch
@@ -52,8 +52,16 @@ numbers! {
     partage_cublasLtGetVersion_v12 = number(BLAS_12) as usize;
     partage_cublasLtGetCudartVersion = RUNTIME_13;
     partage_cublasLtGetCudartVersion_v12 = RUNTIME_12;
-    partage_cudnnGetVersion = CUDNN;
+    partage_cudnnGetVersion = number(CUDNN) as usize;
     partage_cudnnGetCudartVersion = RUNTIME_13;
+}
+
+/// `cudnnGetProperty`
+#[allow(non_snake_case, reason = "the library's name")]
+#[unsafe(no_mangle)]
+pub extern "C" fn partage_cudnnGetProperty(which: c_int, to: *mut c_int) -> c_int {
+    const BAD_PARAM: c_int = 2000;
+    property(CUDNN, which, to).map_or(BAD_PARAM, |()| 0)
 }
 
 /// `cudnnGetErrorString`: the codes that cudnn's refusals answer, and the classes of the others.

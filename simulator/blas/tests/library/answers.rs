@@ -101,7 +101,13 @@ on_machine! {
 
     versions_and_texts_are_told => |blas| {
         let version = blas.symbol::<extern "C" fn() -> usize>("cudnnGetVersion")();
+        let part = |which: i32| {
+            let mut part = -1;
+            (call!(blas, cudnnGetProperty(which => i32, &mut part => *mut i32)), part as usize)
+        };
         assert_eq!(version / 10_000, 9);
+        assert_eq!([part(0), part(1), part(2)], [(0, 9), (0, version / 100 % 100), (0, version % 100)]);
+        assert_eq!(part(3).0, 2000);
         let text = |name: &str, code: i32| {
             let text = blas.symbol::<extern "C" fn(i32) -> *const std::ffi::c_char>(name)(code);
             // SAFETY: a constant C string.
