@@ -21,7 +21,7 @@ pub trait Descriptor: Copy {
 }
 
 macro_rules! descriptor {
-    ($(#[$doc:meta])* $name:ident, $magic:literal {
+    ($(#[$doc:meta])* $name:ident, $known:literal, $magic:literal {
         $($(#[$field_doc:meta])* $field:ident: $type:ty $(= $attribute:literal)?,)*
     }) => {
         $(#[$doc])*
@@ -34,7 +34,7 @@ macro_rules! descriptor {
 
         impl Descriptor for $name {
             const MAGIC: u32 = $magic;
-            const NAME: &'static str = stringify!($name);
+            const NAME: &'static str = $known;
 
             fn place(attribute: c_int) -> Option<Place> {
                 match attribute {
@@ -48,7 +48,7 @@ macro_rules! descriptor {
 
 descriptor! {
     /// `cublasLtMatmulDesc_t`: at most the 23 words that CUDA 12.0 has for it.
-    MatmulDesc, 0x6d61_746d {
+    MatmulDesc, "cublasLtMatmulDesc", 0x6d61_746d {
         /// `cublasComputeType_t`.
         compute: c_int = 0,
         /// Type of alpha and beta.
@@ -79,7 +79,7 @@ descriptor! {
 }
 descriptor! {
     /// `cublasLtMatrixLayout_t`: at most 8 words.
-    MatrixLayout, 0x6d61_746c {
+    MatrixLayout, "cublasLtMatrixLayout", 0x6d61_746c {
         /// `cudaDataType`.
         element: c_int = 0,
         /// `cublasLtOrder_t`.
@@ -98,7 +98,7 @@ descriptor! {
 }
 descriptor! {
     /// `cublasLtMatmulPreference_t`: at most 8 words; kept and told, for there is one algorithm, without a workspace.
-    Preference, 0x6d61_7470 {
+    Preference, "cublasLtMatmulPreference", 0x6d61_7470 {
         /// Search mode.
         search: c_int = 0,
         /// Most bytes of a workspace.

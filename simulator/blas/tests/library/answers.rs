@@ -52,6 +52,7 @@ fn refusals(blas: &Blas) {
         };
         let layouts = [0; 4].map(|_| layout(blas, F32, shape, 1, 0));
         assert_eq!(heuristic(blas, &operation, layouts), (NOT_SUPPORTED, 0));
+        assert_eq!(operation.set(blas, 17, &[0; 8]), NOT_SUPPORTED);
     }
 }
 
@@ -159,6 +160,7 @@ fn what_is_not_built_is_named_once() {
         [
             "partage sim: cublasGemmEx: a product of types 3, 3 into 10 with computation 72 is not built",
             "partage sim: cublasLtMatmul: epilogue 128 for types [0, 0, 0, 0] is not built",
+            "partage sim: cublasLtMatmulDesc: attribute 17 is not built",
         ]
     );
 }
