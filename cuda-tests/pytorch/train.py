@@ -70,7 +70,7 @@ def main():
     losses = []
     for _ in range(steps):
         began = time.monotonic()
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
         loss = functional.cross_entropy(forward(given), wanted)
         loss.backward()
         optimizer.step()

@@ -29,7 +29,9 @@ def as_a_smaller_gpu(tools):
         # piece of its own.
         wanted = free // (100 << 20)
         assert int(limited["blocks"]) == wanted, f"{name}: {wanted} blocks fit: {limited}"
-        assert limited["capacity"] == "2.00 GiB", f"{name}: {limited['capacity']}"
+        # The message of the driver's pools has no numbers in 2.6.0.
+        capacity = "Allocation on device " if name == "cudaMallocAsync" else "2.00 GiB"
+        assert limited["capacity"] == capacity, f"{name}: {limited['capacity']}"
         # A context costs a share of its device's memory, at most 300 MiB: a small device has room for more blocks.
         fits = int(bare["free"]) // (100 << 20)
         assert int(bare["blocks"]) == fits, f"{name}, bare: {bare}"
