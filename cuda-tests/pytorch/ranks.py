@@ -14,7 +14,8 @@ from torch import nn
 
 
 def rank_of(rank, port, results):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    # Debian builds PyTorch without libuv.
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), USE_LIBUV="0")
     distributed.init_process_group("gloo", rank=rank, world_size=2)
     torch.cuda.set_device(rank)
     torch.manual_seed(3)
