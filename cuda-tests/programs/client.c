@@ -240,7 +240,7 @@ static int command(char *line) {
   char *c = b ? strtok_r(NULL, " \n", &save) : NULL, *d = c ? strtok_r(NULL, " \n", &save) : NULL;
   unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0;
   if (pool_command(verb, a, b, c, d) || mix_command(verb, a, b, c, d) || gate_command(verb, a, b) ||
-      tie_command(verb, a)) {
+      tie_command(verb, a, b)) {
   } else if (!strcmp(verb, "init")) {
     printf("init %d\n", cu.cuInit(x));
   } else if (!strcmp(verb, "present")) {

@@ -34,6 +34,7 @@ pub fn cases() -> Vec<Case> {
         .simulated(BOOKS),
         Case::new("families::cycles_of_mapping_end_at_zero", mapping_cycles),
         Case::new("families::opened_memory_costs_its_exporter_alone", opened).simulated(BOOKS),
+        Case::new("families::events_of_another_process_are_waited_for", events),
         Case::new("families::imported_memory_costs_its_exporter_alone", imported).simulated(BOOKS),
         Case::new("families::the_drivers_own_codes_reach_the_program", own_codes)
             .simulated("faults are the simulator's"),
@@ -261,6 +262,48 @@ fn opened(rig: &Rig) {
     importer.expect("ipcclose it", "ipcclose 0");
     comes_to(rig, CONTEXT, "closed");
     rig.eventually(SECOND, "its room is back", || importer.room() == room);
+}
+
+/// Events of one process, waited for and recorded by another one: without Partage, and in jobs with limits.
+fn events(rig: &Rig) {
+    let options = ["-m", "1GiB", "-g", "0"];
+    let pairs: [[Client; 2]; 2] = [
+        std::array::from_fn(|_| rig.bare_client("dlopen")),
+        std::array::from_fn(|_| rig.client(&options)),
+    ];
+    for [mut maker, mut opener] in pairs {
+        maker.ready();
+        opener.ready();
+        maker.expect("stream s", "stream 0");
+        opener.expect("stream s", "stream 0");
+        opener.expect("stream free", "stream 0");
+        maker.expect("hold s", "hold 0");
+        let made = maker.say("eventmake e s");
+        let handle = made.strip_prefix("eventmake 0 ").expect("exported").to_owned();
+        opener.expect(&format!("eventopen {handle} e"), "eventopen 0");
+        opener.expect("eventask e", "eventask 600");
+        opener.expect("eventafter e s", "eventafter 0");
+        opener.expect("streamsync free", "streamsync 0");
+        opener.expect("streamask s", "streamask 600");
+        maker.expect("unhold", "unhold");
+        opener.expect("eventwait e", "eventwait 0");
+        opener.expect("streamsync s", "streamsync 0");
+        // The other way.
+        opener.expect("hold s", "hold 0");
+        opener.expect("eventrecord e s", "eventrecord 0");
+        maker.expect("eventask e", "eventask 600");
+        maker.expect("eventafter e s", "eventafter 0");
+        opener.expect("unhold", "unhold");
+        maker.expect("streamsync s", "streamsync 0");
+        // Who waits for a process that dies does not wait for ever.
+        maker.expect("hold s", "hold 0");
+        maker.expect("eventrecord e s", "eventrecord 0");
+        opener.expect("eventafter e s", "eventafter 0");
+        maker.kill();
+        opener.expect("streamsync s", "streamsync 0");
+        opener.expect("eventask e", "eventask 0");
+        opener.expect(&format!("eventopen {handle} late"), "eventopen 400");
+    }
 }
 
 /// Exported physical memory, between processes of one job.

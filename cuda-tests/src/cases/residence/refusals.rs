@@ -79,9 +79,10 @@ impl Trace {
 
 /// Each command of the client that makes a tie, after those that it needs, and what is said of it. The answer's number
 /// takes the place of `@` in the next one.
-const TIES: [(&[&str], &str); 6] = [
+const TIES: [(&[&str], &str); 7] = [
     (&["managed 1048576 m"], "managed memory"),
     (&["ipcget a"], "memory shared by CUDA IPC"),
+    (&["stream s", "eventmake e s"], "an event shared by CUDA IPC"),
     (&["createfd 2097152 v", "vexport v"], "an exported memory handle"),
     (
         &["createfd 2097152 v", "vexport v", "vimport @ w"],
