@@ -46,6 +46,10 @@ macro_rules! export {
                 #[unsafe(export_name = stringify!($symbol))]
                 pub extern "C" fn entry($($arg: $type),*) -> CuResult {
                     use crate::chapters::*;
+                    const TAKES_LOCKS: bool = crate::nested::takes_locks(stringify!($symbol));
+                    let Some(_call) = crate::nested::begin(TAKES_LOCKS) else {
+                        return CuResult::NOT_PERMITTED;
+                    };
                     const CLASS: crate::checkpoint::Class = crate::checkpoint::class_of(stringify!($symbol));
                     let _inside = crate::checkpoint::gate::enter(CLASS);
                     match crate::state::fault_at(stringify!($symbol)) {

@@ -31,6 +31,7 @@ mod launch;
 mod library;
 mod memory;
 mod module;
+mod nested;
 mod occupancy;
 mod overhead;
 mod state;

@@ -9,6 +9,7 @@ mod devices;
 mod external;
 mod faults;
 mod file_system;
+mod handlers;
 mod hub;
 mod ipc;
 mod ipc_events;
