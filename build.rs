@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One build script for all packages (each says `build = "../build.rs"`): the version string with the commit,
-//! and the link arguments of the three shared objects. Refuses processors that nothing here was written for.
+//! and the link arguments of the shared objects. Refuses processors that nothing here was written for.
 
 use std::process::Command;
 

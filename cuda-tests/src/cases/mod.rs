@@ -45,6 +45,7 @@ mod residence;
 mod rootless;
 mod ruled_host;
 mod rules;
+mod runtime;
 mod sanitizers;
 mod shares;
 mod sizes;
@@ -116,6 +117,7 @@ pub fn all() -> Vec<Case> {
         verified::cases(),
         install::cases(),
         harness::cases(),
+        runtime::cases(),
         unified::cases(),
         upgrade::cases(),
     ]

@@ -1,87 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver, found as a program finds it: `dlopen("libcuda.so.1")`, then `dlsym` of public names.
+//! The driver's functions by name, each found at its first call.
+//!
+//! Precondition of all: the arguments are what the driver's manual asks for. They are the caller's own, as the runtime
+//! passes them on.
 
-use std::ffi::{CStr, c_void};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use partage_abi::types::CuResult;
 
-use crate::error::{Answer, Code};
+/// `cudaErrorInsufficientDriver`: there is no driver.
+pub const NO_DRIVER: CuResult = CuResult(35);
 
-/// Where a function of the driver is, once somebody asked.
-pub struct Place {
-    name: &'static CStr,
+/// One function of the driver.
+struct Slot {
+    name: &'static [u8],
     address: AtomicPtr<c_void>,
 }
 
-impl Place {
-    /// Of a function that was not looked up yet.
-    pub const fn new(name: &'static CStr) -> Self {
+impl Slot {
+    const fn new(name: &'static [u8]) -> Self {
         Self {
             name,
-            address: AtomicPtr::new(std::ptr::null_mut()),
+            address: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
-    /// Its address.
-    ///
-    /// # Errors
-    /// There is no driver, or it lacks the function.
-    pub fn address(&self) -> Result<*mut c_void, Code> {
+    fn find(&self) -> Result<*mut c_void, CuResult> {
         let known = self.address.load(Ordering::Acquire);
         if !known.is_null() {
             return Ok(known);
         }
-        let handle = library()?;
-        // SAFETY: a handle of dlopen's that is never closed, and a name that ends with a zero.
-        let found = unsafe { libc::dlsym(handle, self.name.as_ptr()) };
-        if found.is_null() {
-            return Err(Code::CALL_REQUIRES_NEWER_DRIVER);
+        let library = library();
+        if library.is_null() {
+            return Err(NO_DRIVER);
         }
+        // SAFETY: the handle is open for ever, and the name ends with a zero, which the macro below writes.
+        let found = unsafe { libc::dlsym(library, self.name.as_ptr().cast::<c_char>()) };
+        if found.is_null() {
+            return Err(CuResult::CALL_REQUIRES_NEWER_DRIVER);
+        }
+        // Two threads may both look: they find the same.
         self.address.store(found, Ordering::Release);
         Ok(found)
     }
 }
 
-fn library() -> Result<*mut c_void, Code> {
-    static LIBRARY: OnceLock<usize> = OnceLock::new();
-    let handle = *LIBRARY.get_or_init(|| {
-        // SAFETY: the name ends with a zero; the driver's constructors are as safe as for any program.
-        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.addr()
-    });
-    match handle {
-        0 => Err(Code::INSUFFICIENT_DRIVER),
-        handle => Ok(std::ptr::with_exposed_provenance_mut(handle)),
+/// The driver, opened once and never closed; null where there is none.
+fn library() -> *mut c_void {
+    static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    const NAME: &CStr = c"libcuda.so.1";
+    let open = LIBRARY.load(Ordering::Acquire);
+    if !open.is_null() {
+        return open;
     }
+    // SAFETY: the name is a C string; the driver's constructors are as safe here as in the vendor's runtime.
+    let opened = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW) };
+    LIBRARY.store(opened, Ordering::Release);
+    opened
 }
 
-/// What a driver call answered.
-pub fn answered(code: CuResult) -> Answer {
-    match code.0 {
-        0 => Ok(()),
-        // The numbers of both lists are the same wherever the driver answers them.
-        code => Err(Code(code)),
-    }
+/// True where there is a driver.
+pub fn is_here() -> bool {
+    !library().is_null()
 }
 
-/// Calls a function of the driver by its exported name, and gives its [`Answer`].
-macro_rules! call {
-    ($symbol:ident($($argument:expr),* $(,)?)) => {{
-        static PLACE: crate::driver::Place = crate::driver::Place::new(
-            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("a name"),
-            },
-        );
-        match PLACE.address() {
-            // SAFETY: the driver's function of that name, whose type the table of the driver declares; the arguments are
-            // the program's, or this runtime's own of the same types.
-            Ok(address) => crate::driver::answered(unsafe {
-                std::mem::transmute::<*mut std::ffi::c_void, partage_abi::signatures::$symbol>(address)($($argument),*)
-            }),
-            Err(code) => Err(code),
+macro_rules! calls {
+    ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?); )*) => {
+        /// The driver's functions under their names.
+        #[allow(non_snake_case, dead_code)] // the vendor's names; the table has more than the runtime calls
+        mod functions {
+            use partage_abi::signatures;
+            use partage_abi::types::*;
+
+            use super::Slot;
+
+            $(
+                pub fn $symbol($($arg: $type),*) -> CuResult {
+                    static SLOT: Slot = Slot::new(concat!(stringify!($symbol), "\0").as_bytes());
+                    match SLOT.find() {
+                        Ok(address) => {
+                            // SAFETY: the driver's symbol of this name has this type, as the table says.
+                            let function: signatures::$symbol = unsafe { core::mem::transmute(address) };
+                            // SAFETY: the arguments are the program's, by the driver's own contract.
+                            unsafe { function($($arg),*) }
+                        }
+                        Err(code) => code,
+                    }
+                }
+            )*
         }
-    }};
+        pub use functions::*;
+    };
 }
-pub(crate) use call;
+
+partage_abi::driver_table! { calls }

@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions behind the stand-ins for the CUDA runtime: `cudaMalloc` is exported as `partage_cudaMalloc`, and where
-//! CUDA 12's and 13's functions of one name differ, 12's is `partage_NAME_v12`. `partage_stand_ins` makes the files that
-//! programs load, whose names lead here; a name that no row has leads to [`refuse`].
+//! A stand-in for the CUDA runtime (`libcudart`), for programs that link it and run on the simulated driver.
 //!
-//! A runtime is bookkeeping over the driver: which device a thread uses ([`device`]), which kernel a function of the
-//! program stands for ([`code`]), the last error ([`error`]). Everything else is a row of a table ([`rows`]) that hands
-//! the call to the driver, found by the dynamic linker as a program finds it ([`driver`]), so that a preloaded library
-//! sees what it sees of any program. Only the driver's public functions are called: the question by which the vendor's
-//! runtime knows its own driver is never asked here, and stays unanswered by the simulated one.
+//! [`table`] has one row for each function of the runtime. [`entry`] makes an export of each row, called
+//! `partage_<name>`; where the functions of CUDA 12 and 13 differ, that is CUDA 13's and `partage_<name>_v12` is the
+//! older one. Small libraries with the runtime's own names and versions lead to these exports
+//! (`partage_stand_ins` makes them). What else is loaded is looked at once ([`surroundings`]).
+//!
+//! Layers, from the lowest up; each names only those before it:
+//! - [`driver`], the driver's functions, found by `dlopen` and `dlsym`, so that a preloaded library sees the calls;
+//! - [`error`], a thread's last error and the names of errors;
+//! - [`context`], a thread's device and the primary contexts;
+//! - [`registry`], the fat binaries, kernels and variables of the program, and [`types`], the runtime's structs;
+//! - [`chapters`], the functions that are more than one call of the driver;
+//! - [`table`] and [`entry`]; [`refuse`], where names of other libraries lead that nothing stands in for.
+//!
+//! Rules: only the driver's public functions are called. Nothing global is ever freed: programs call the runtime after
+//! the destructors of their static objects. A forked child is refused before a lock is taken.
 
-pub mod chapters;
-mod code;
-mod device;
+mod chapters;
+mod context;
 mod driver;
+mod entry;
 mod error;
-mod properties;
+mod error_names;
 mod refuse;
-pub mod rows;
+mod registry;
 mod surroundings;
+mod table;
+mod types;

@@ -1,98 +1,260 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Graphs: made by capture or by hand, and launched.
+//! Graph nodes whose parameters the runtime has in a form of its own: kernels, copies and fills.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::ptr;
+use partage_abi::types::*;
 
-use partage_abi::types::{
-    CuContext, CuGraph, CuGraphConditionalHandle, CuGraphEdgeData, CuGraphExec, CuGraphNode, CuGraphNodeParams,
-    CuHostFn, CuStream, CuUserObject,
-};
+use super::{copy, inside, put};
+use crate::context::{check, current};
+use crate::driver;
+use crate::registry::find_function;
+use crate::types::{KernelNode, Memcpy3d, MemsetNode};
 
-use crate::driver::call;
-use crate::rows::rows;
+/// `CU_GRAPH_NODE_TYPE_KERNEL`.
+const KERNEL: c_int = 0;
+/// `CU_GRAPH_NODE_TYPE_MEMCPY`, whose parameters differ from the driver's.
+const MEMCPY: c_int = 1;
+/// `CU_GRAPH_NODE_TYPE_MEMSET`.
+const MEMSET: c_int = 2;
+/// `CU_MEMORYTYPE_UNIFIED`.
+const UNIFIED: c_int = 4;
 
-rows! {
-    both inside cuGraphCreate: cudaGraphCreate(graph: *mut CuGraph, flags: c_uint) { call!(cuGraphCreate(graph, flags)) }
-    both inside cuGraphDestroy: cudaGraphDestroy(graph: CuGraph) { call!(cuGraphDestroy(graph)) }
-    both inside cuGraphClone: cudaGraphClone(to: *mut CuGraph, graph: CuGraph) { call!(cuGraphClone(to, graph)) }
-    both inside cuGraphExecDestroy: cudaGraphExecDestroy(executable: CuGraphExec) {
-        call!(cuGraphExecDestroy(executable))
-    }
-    both inside cuGraphInstantiateWithFlags: cudaGraphInstantiate(
-        executable: *mut CuGraphExec, graph: CuGraph, flags: c_ulonglong,
-    ) {
-        call!(cuGraphInstantiateWithFlags(executable, graph, flags))
-    }
-    both inside cuGraphInstantiateWithFlags: cudaGraphInstantiateWithFlags(
-        executable: *mut CuGraphExec, graph: CuGraph, flags: c_ulonglong,
-    ) {
-        call!(cuGraphInstantiateWithFlags(executable, graph, flags))
-    }
-    both inside cuGraphLaunch: cudaGraphLaunch(executable: CuGraphExec, stream: CuStream) {
-        call!(cuGraphLaunch(executable, stream))
-    }
-    both inside cuGraphLaunch_ptsz: cudaGraphLaunch_ptsz(executable: CuGraphExec, stream: CuStream) {
-        call!(cuGraphLaunch_ptsz(executable, stream))
-    }
-    both inside cuGraphUpload: cudaGraphUpload(executable: CuGraphExec, stream: CuStream) {
-        call!(cuGraphUpload(executable, stream))
-    }
-    both inside cuGraphGetNodes: cudaGraphGetNodes(graph: CuGraph, nodes: *mut CuGraphNode, count: *mut usize) {
-        call!(cuGraphGetNodes(graph, nodes, count))
-    }
-    both inside cuGraphGetRootNodes: cudaGraphGetRootNodes(graph: CuGraph, nodes: *mut CuGraphNode, count: *mut usize) {
-        call!(cuGraphGetRootNodes(graph, nodes, count))
-    }
-    both inside cuGraphNodeGetType: cudaGraphNodeGetType(node: CuGraphNode, kind: *mut c_int) {
-        call!(cuGraphNodeGetType(node, kind))
-    }
-    twelve inside cuGraphNodeGetDependencies: cudaGraphNodeGetDependencies_v12(
-        node: CuGraphNode, dependencies: *mut CuGraphNode, count: *mut usize,
-    ) {
-        call!(cuGraphNodeGetDependencies(node, dependencies, count))
-    }
-    thirteen inside cuGraphNodeGetDependencies_v2: cudaGraphNodeGetDependencies(
-        node: CuGraphNode, dependencies: *mut CuGraphNode, edges: *mut CuGraphEdgeData, count: *mut usize,
-    ) {
-        call!(cuGraphNodeGetDependencies_v2(node, dependencies, edges, count))
-    }
-    twelve inside cuGraphAddNode: cudaGraphAddNode_v12(
-        node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, count: usize,
-        parameters: *mut CuGraphNodeParams,
-    ) {
-        call!(cuGraphAddNode(node, graph, dependencies, count, parameters))
-    }
-    thirteen inside cuGraphAddNode_v2: cudaGraphAddNode(
-        node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, edges: *const CuGraphEdgeData,
-        count: usize, parameters: *mut CuGraphNodeParams,
-    ) {
-        call!(cuGraphAddNode_v2(node, graph, dependencies, edges, count, parameters))
-    }
-    both inside cuGraphConditionalHandleCreate: cudaGraphConditionalHandleCreate(
-        handle: *mut CuGraphConditionalHandle, graph: CuGraph, value: c_uint, flags: c_uint,
-    ) {
-        let mut context = CuContext(ptr::null_mut());
-        call!(cuCtxGetCurrent(&raw mut context))?;
-        call!(cuGraphConditionalHandleCreate(handle, graph, context, value, flags))
-    }
-    both inside cuGraphDebugDotPrint: cudaGraphDebugDotPrint(graph: CuGraph, path: *const c_char, flags: c_uint) {
-        call!(cuGraphDebugDotPrint(graph, path, flags))
-    }
-    both inside cuUserObjectCreate: cudaUserObjectCreate(
-        object: *mut CuUserObject, data: *mut c_void, destroy: CuHostFn, count: c_uint, flags: c_uint,
-    ) {
-        call!(cuUserObjectCreate(object, data, destroy, count, flags))
-    }
-    both inside cuUserObjectRetain: cudaUserObjectRetain(object: CuUserObject, count: c_uint) {
-        call!(cuUserObjectRetain(object, count))
-    }
-    both inside cuUserObjectRelease: cudaUserObjectRelease(object: CuUserObject, count: c_uint) {
-        call!(cuUserObjectRelease(object, count))
-    }
-    both inside cuGraphRetainUserObject: cudaGraphRetainUserObject(
-        graph: CuGraph, object: CuUserObject, count: c_uint, flags: c_uint,
-    ) {
-        call!(cuGraphRetainUserObject(graph, object, count, flags))
-    }
+/// The driver's form of a kernel node.
+fn kernel(parameters: *const KernelNode) -> Result<CudaKernelNodeParams, CuResult> {
+    // SAFETY: the program's struct, or null.
+    let given = unsafe { parameters.as_ref() }.ok_or(CuResult::INVALID_VALUE)?;
+    Ok(CudaKernelNodeParams {
+        func: find_function(given.function)?,
+        gridDimX: given.grid.x,
+        gridDimY: given.grid.y,
+        gridDimZ: given.grid.z,
+        blockDimX: given.block.x,
+        blockDimY: given.block.y,
+        blockDimZ: given.block.z,
+        sharedMemBytes: given.shared_bytes,
+        kernelParams: given.arguments,
+        extra: given.extra,
+        kern: CuKernel::NULL,
+        ctx: current()?,
+    })
+}
+
+/// Adds a kernel.
+pub fn cudaGraphAddKernelNode(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    count: usize,
+    parameters: *const KernelNode,
+) -> CuResult {
+    inside(|| {
+        let asked = kernel(parameters)?;
+        check(driver::cuGraphAddKernelNode_v2(
+            node,
+            graph,
+            dependencies,
+            count,
+            &asked,
+        ))
+    })
+}
+
+/// Changes a kernel.
+pub fn cudaGraphKernelNodeSetParams(node: CuGraphNode, parameters: *const KernelNode) -> CuResult {
+    inside(|| check(driver::cuGraphKernelNodeSetParams_v2(node, &kernel(parameters)?)))
+}
+
+/// Changes a kernel of an instantiated graph.
+pub fn cudaGraphExecKernelNodeSetParams(
+    exec: CuGraphExec,
+    node: CuGraphNode,
+    parameters: *const KernelNode,
+) -> CuResult {
+    inside(|| {
+        check(driver::cuGraphExecKernelNodeSetParams_v2(
+            exec,
+            node,
+            &kernel(parameters)?,
+        ))
+    })
+}
+
+/// Adds a copy.
+pub fn cudaGraphAddMemcpyNode(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    count: usize,
+    parameters: *const Memcpy3d,
+) -> CuResult {
+    inside(|| {
+        let asked = copy::layers(parameters)?;
+        check(driver::cuGraphAddMemcpyNode(
+            node,
+            graph,
+            dependencies,
+            count,
+            &asked,
+            current()?,
+        ))
+    })
+}
+
+/// Adds a copy of linear memory.
+pub fn cudaGraphAddMemcpyNode1D(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    count: usize,
+    target: CuDevicePtr,
+    source: CuDevicePtr,
+    bytes: usize,
+    _kind: c_int,
+) -> CuResult {
+    inside(|| {
+        let asked = CudaMemcpy3d {
+            srcMemoryType: UNIFIED,
+            srcDevice: source,
+            dstMemoryType: UNIFIED,
+            dstDevice: target,
+            WidthInBytes: bytes,
+            Height: 1,
+            Depth: 1,
+            ..CudaMemcpy3d::default()
+        };
+        check(driver::cuGraphAddMemcpyNode(
+            node,
+            graph,
+            dependencies,
+            count,
+            &asked,
+            current()?,
+        ))
+    })
+}
+
+/// Adds a fill.
+pub fn cudaGraphAddMemsetNode(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    count: usize,
+    parameters: *const MemsetNode,
+) -> CuResult {
+    inside(|| {
+        check(driver::cuGraphAddMemsetNode(
+            node,
+            graph,
+            dependencies,
+            count,
+            parameters,
+            current()?,
+        ))
+    })
+}
+
+/// Changes a fill of an instantiated graph.
+pub fn cudaGraphExecMemsetNodeSetParams(
+    exec: CuGraphExec,
+    node: CuGraphNode,
+    parameters: *const MemsetNode,
+) -> CuResult {
+    inside(|| {
+        check(driver::cuGraphExecMemsetNodeSetParams(
+            exec,
+            node,
+            parameters,
+            current()?,
+        ))
+    })
+}
+
+/// Adds a node of any kind, in the order of CUDA 13's arguments.
+pub fn cudaGraphAddNode(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    edges: *const CuGraphEdgeData,
+    count: usize,
+    parameters: *mut CuGraphNodeParams,
+) -> CuResult {
+    inside(|| {
+        // SAFETY: the program's struct, or null.
+        let given = unsafe { parameters.as_mut() }.ok_or(CuResult::INVALID_VALUE)?;
+        let mut asked = *given;
+        match asked.kind {
+            KERNEL => {
+                // SAFETY: the kind says which member is meant; the runtime's has the kernel's host function where the
+                // driver's has the function, and nothing where it has kernel and context.
+                unsafe {
+                    let host = asked.params.kernel.func.0;
+                    asked.params.kernel.func = find_function(host)?;
+                    asked.params.kernel.kern = CuKernel::NULL;
+                    asked.params.kernel.ctx = current()?;
+                }
+            }
+            MEMCPY => return Err(CuResult::NOT_SUPPORTED),
+            MEMSET => asked.params.memset.ctx = current()?,
+            _ => {}
+        }
+        check(driver::cuGraphAddNode_v2(
+            node,
+            graph,
+            dependencies,
+            edges,
+            count,
+            &mut asked,
+        ))?;
+        if !matches!(asked.kind, KERNEL | MEMSET) {
+            // An allocation's address, the body of a condition.
+            *given = asked;
+        }
+        Ok(())
+    })
+}
+
+/// The same under CUDA 12's name.
+pub fn cudaGraphAddNode_v2(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    edges: *const CuGraphEdgeData,
+    count: usize,
+    parameters: *mut CuGraphNodeParams,
+) -> CuResult {
+    cudaGraphAddNode(node, graph, dependencies, edges, count, parameters)
+}
+
+/// Adds a node of any kind, without data of edges.
+pub fn cudaGraphAddNode_v12(
+    node: *mut CuGraphNode,
+    graph: CuGraph,
+    dependencies: *const CuGraphNode,
+    count: usize,
+    parameters: *mut CuGraphNodeParams,
+) -> CuResult {
+    cudaGraphAddNode(node, graph, dependencies, core::ptr::null(), count, parameters)
+}
+
+/// Makes a condition of a graph, in the thread's context.
+pub fn cudaGraphConditionalHandleCreate(
+    handle: *mut CuGraphConditionalHandle,
+    graph: CuGraph,
+    value: c_uint,
+    flags: c_uint,
+) -> CuResult {
+    inside(|| {
+        put(handle, 0)?;
+        check(driver::cuGraphConditionalHandleCreate(
+            handle,
+            graph,
+            current()?,
+            value,
+            flags,
+        ))
+    })
+}
+
+/// Copies a kernel node's attributes; CUDA 12's runtime names the source first.
+pub fn cudaGraphKernelNodeCopyAttributes_v12(source: CuGraphNode, target: CuGraphNode) -> CuResult {
+    inside(|| check(driver::cuGraphKernelNodeCopyAttributes(target, source)))
 }

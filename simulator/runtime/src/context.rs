@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A thread's device, and the primary contexts that the runtime retains.
+//!
+//! A context that the program itself made current stays so: the runtime then works in it. Else a thread's first call
+//! that needs a context makes its device's primary context current. A reset of a device is known by a count: a thread
+//! that finds it changed looks anew.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use partage_abi::MAX_ORDINALS;
+use partage_abi::types::*;
+
+use crate::{driver, surroundings};
+
+thread_local! {
+    static DEVICE: Cell<CuDevice> = const { Cell::new(0) };
+    static SEEN_RESETS: Cell<u32> = const { Cell::new(0) };
+}
+
+static PRIMARY: [AtomicPtr<c_void>; MAX_ORDINALS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_ORDINALS];
+static RETAINING: Mutex<()> = Mutex::new(());
+static RESETS: AtomicU32 = AtomicU32::new(0);
+static IS_READY: AtomicBool = AtomicBool::new(false);
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// `Err` unless the code is success.
+pub fn check(code: CuResult) -> Result<(), CuResult> {
+    if code.is_success() { Ok(()) } else { Err(code) }
+}
+
+/// The code of a result.
+pub fn code(result: Result<(), CuResult>) -> CuResult {
+    result.err().unwrap_or(CuResult::SUCCESS)
+}
+
+/// A lock that a panicking thread held is as good as any: no state is half written here.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the driver ready, without a context.
+pub fn initialise() -> Result<(), CuResult> {
+    if IS_FORKED.load(Ordering::Relaxed) {
+        return Err(CuResult::NOT_INITIALIZED);
+    }
+    if IS_READY.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    check(driver::cuInit(0))?;
+    if !IS_READY.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handler only stores to a static.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        surroundings::look();
+    }
+    Ok(())
+}
+
+/// A child of a process that uses the driver has none, and must not wait for a lock of a thread that it lacks.
+extern "C" fn in_child() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Sees to it that the thread has a context.
+pub fn enter() -> Result<(), CuResult> {
+    initialise()?;
+    let resets = RESETS.load(Ordering::Acquire);
+    let is_seen = SEEN_RESETS.replace(resets) == resets;
+    let current = current()?;
+    if !current.is_null() && (is_seen || !is_stale(current)) {
+        return Ok(());
+    }
+    let device = DEVICE.get();
+    check(driver::cuCtxSetCurrent(primary(device)?))
+}
+
+/// The thread's context, whoever made it current.
+pub fn current() -> Result<CuContext, CuResult> {
+    let mut context = CuContext::NULL;
+    check(driver::cuCtxGetCurrent(&mut context))?;
+    Ok(context)
+}
+
+/// True for a context that a reset of its device ended.
+fn is_stale(context: CuContext) -> bool {
+    let mut version = 0;
+    !driver::cuCtxGetApiVersion(context, &mut version).is_success()
+        || PRIMARY.iter().all(|held| held.load(Ordering::Acquire) != context.0)
+}
+
+/// The primary context of a device, retained once for the process.
+pub fn primary(device: CuDevice) -> Result<CuContext, CuResult> {
+    let held = usize::try_from(device).ok().and_then(|index| PRIMARY.get(index));
+    let held = held.ok_or(CuResult::INVALID_DEVICE)?;
+    let _one = lock(&RETAINING);
+    let known = held.load(Ordering::Acquire);
+    if !known.is_null() {
+        return Ok(CuContext(known));
+    }
+    let mut context = CuContext::NULL;
+    check(driver::cuDevicePrimaryCtxRetain(&mut context, device))?;
+    held.store(context.0, Ordering::Release);
+    Ok(context)
+}
+
+/// The thread's device: that of its context, or the one that was set last.
+pub fn device() -> Result<CuDevice, CuResult> {
+    if IS_READY.load(Ordering::Acquire) {
+        initialise()?;
+        if !current()?.is_null() {
+            let mut device = 0;
+            check(driver::cuCtxGetDevice(&mut device))?;
+            return Ok(device);
+        }
+    }
+    Ok(DEVICE.get())
+}
+
+/// Makes a device the thread's, and its primary context current.
+pub fn set_device(device: CuDevice) -> Result<(), CuResult> {
+    exists(device)?;
+    let context = primary(device)?;
+    check(driver::cuCtxSetCurrent(context))?;
+    SEEN_RESETS.set(RESETS.load(Ordering::Acquire));
+    DEVICE.set(device);
+    Ok(())
+}
+
+/// Refuses an ordinal that no device has.
+pub fn exists(device: CuDevice) -> Result<(), CuResult> {
+    initialise()?;
+    let mut count = 0;
+    check(driver::cuDeviceGetCount(&mut count))?;
+    if (0..count).contains(&device) {
+        Ok(())
+    } else {
+        Err(CuResult::INVALID_DEVICE)
+    }
+}
+
+/// Ends all that the thread's device holds. The next call that needs a context makes a new one.
+pub fn reset() -> Result<(), CuResult> {
+    initialise()?;
+    let device = device()?;
+    DEVICE.set(device);
+    let _one = lock(&RETAINING);
+    let index = usize::try_from(device).map_err(|_| CuResult::INVALID_DEVICE)?;
+    let held = PRIMARY.get(index).ok_or(CuResult::INVALID_DEVICE)?;
+    if held.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null() {
+        return Ok(());
+    }
+    check(driver::cuCtxSetCurrent(CuContext::NULL))?;
+    let done = driver::cuDevicePrimaryCtxReset_v2(device);
+    let released = driver::cuDevicePrimaryCtxRelease_v2(device);
+    RESETS.fetch_add(1, Ordering::AcqRel);
+    check(done)?;
+    check(released)
+}
