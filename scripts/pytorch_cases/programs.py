@@ -43,7 +43,8 @@ def loop(tools):
     with Machine(tools.partage, tools.work, "loop") as machine:
         words = [tools.python, tools.program("loop")]
         bare, _ = machine.program([*words, machine.folder / "bare", "12"])
-        process = machine.start([*words, machine.folder / "ended", "12"], ("-m", "25%", "--name", "loop"), LOOP_PAUSE="0.3")
+        run = ("-m", "25%", "--name", "loop")
+        process = machine.start([*words, machine.folder / "ended", "12"], run, LOOP_PAUSE="0.3")
         until = time.monotonic() + 120
         log = machine.folder / "ended/log.csv"
         while not log.exists() or len(log.read_text()) < 40:

@@ -52,7 +52,7 @@ pub fn initialise() -> Result<(), CuResult> {
     if !IS_READY.swap(true, Ordering::AcqRel) {
         // SAFETY: the handler only stores to a static.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        surroundings::look();
+        surroundings::warn();
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ const KINDS: [&str; 12] = [
 ];
 
 /// Says which libraries are not the stand-ins, once for each.
-pub fn look() {
+pub fn warn() {
     let mut loaded: Vec<String> = Vec::new();
     // SAFETY: the callback gets what it was given, while this call lasts.
     unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut loaded).cast()) };
@@ -49,7 +49,7 @@ fn foreign(loaded: &[String]) -> Vec<&String> {
 }
 
 extern "C" fn take(info: *mut libc::dl_phdr_info, _size: usize, into: *mut c_void) -> c_int {
-    // SAFETY: the loader's own entry, and the list that `look` gave.
+    // SAFETY: the loader's own entry, and the list that `warn` gave.
     let (info, into) = unsafe { (&*info, &mut *into.cast::<Vec<String>>()) };
     if !info.dlpi_name.is_null() {
         // SAFETY: the loader's text, which ends with a zero.
