@@ -14,8 +14,8 @@ use crate::launch::installed;
 pub const SAID: &str = "CUDA runtime and cuBLAS are Partage's stand-ins here, cuDNN, NCCL and others refuse by name: \
                         no GPU and no library of the vendor's is tested";
 
-/// Triton assembles its PTX with the program that this names.
-const PTXAS: &str = "TRITON_PTXAS_PATH";
+/// Triton assembles its PTX with the programs that these name: the second from sm_90 on, by its newer versions.
+const PTXAS: [&str; 2] = ["TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"];
 
 /// What stands in for `ptxas`: the driver takes PTX wherever it takes machine code.
 const HANDS_ON: &str = r#"#!/bin/sh
@@ -63,11 +63,13 @@ pub fn make(machine: &Path) -> Outcome<()> {
 pub fn offer(environment: &mut Environment, root: &Path, machine: &Path) {
     let folder = folder(machine);
     environment.put_first("LD_LIBRARY_PATH", &folder, b":;", |_| false);
-    if environment
-        .get(PTXAS)
-        .is_none_or(|path| Path::new(path).starts_with(root))
-    {
-        environment.set(PTXAS, folder.join("ptxas"));
+    for name in PTXAS {
+        if environment
+            .get(name)
+            .is_none_or(|path| Path::new(path).starts_with(root))
+        {
+            environment.set(name, folder.join("ptxas"));
+        }
     }
 }
 
@@ -122,7 +124,7 @@ mod tests {
     fn a_users_own_assembler_stays() {
         let mut environment = Environment::default();
         environment.set("LD_LIBRARY_PATH", "/tmp/partage-sim-1/m/lib:/opt/lib");
-        environment.set(PTXAS, "/opt/ptxas");
+        environment.set(PTXAS[0], "/opt/ptxas");
         let root = Path::new("/tmp/partage-sim-1");
         offer(&mut environment, root, &root.join("m"));
         let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
@@ -130,6 +132,7 @@ mod tests {
             get("LD_LIBRARY_PATH").as_deref(),
             Some("/tmp/partage-sim-1/m/cuda:/tmp/partage-sim-1/m/lib:/opt/lib")
         );
-        assert_eq!(get(PTXAS).as_deref(), Some("/opt/ptxas"));
+        assert_eq!(get(PTXAS[0]).as_deref(), Some("/opt/ptxas"));
+        assert_eq!(get(PTXAS[1]).as_deref(), Some("/tmp/partage-sim-1/m/cuda/ptxas"));
     }
 }

@@ -141,12 +141,22 @@ pub fn __cudaPopCallConfiguration(
 
 /// The kernel behind a host function, for the launch of CUDA 13's generated code.
 pub fn __cudaGetKernel(kernel: *mut CuKernel, host: *const c_void) -> CuResult {
-    inside(|| put(kernel, registry::find_kernel(host)?))
+    inside(|| {
+        put(
+            kernel,
+            match registry::find_kernel(host) {
+                // Of a fat binary that the driver refuses: the launch says so. Code that `nvcc` made launches whatever this
+                // answers, and a launch of nothing would hide why.
+                Err(code) if code != crate::error::INVALID_FUNCTION => CuKernel(host.cast_mut()),
+                found => found?,
+            },
+        )
+    })
 }
 
 /// The same by its public name.
 pub fn cudaGetKernel(kernel: *mut CuKernel, host: *const c_void) -> CuResult {
-    __cudaGetKernel(kernel, host)
+    inside(|| put(kernel, registry::find_kernel(host)?))
 }
 
 /// The kernel behind a host function, as a function of the thread's context.
