@@ -1,302 +1,396 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks the CUDA runtime as a program of nvcc's does: registers a fat binary, launches from it, and uses memory,
-// streams, events, graphs, pools, handles for other processes, attributes, errors and fork. Prints a line for each
-// part, and ends with 1 at the first surprise. The prototypes are written out: no header of the vendor is needed.
-#include <stddef.h>
-#include <stdint.h>
+// Walks through the CUDA runtime as a program does that a CUDA compiler made, and prints what each step shows. All is
+// the same on each machine and under each limit, but for lines that begin with `memory`.
+//
+// usage: runtime          walks
+//        runtime ipc      the second process: handles come on its input
+//        runtime broken   a launch that writes where nothing is, and what comes after it
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if CUDA == 13 // linked with libcudart.so.13, which has the properties under their plain name
-#define PROPERTIES cudaGetDeviceProperties
-#else
-#define PROPERTIES cudaGetDeviceProperties_v2
-#endif
+#include "runtime_cuda.h"
 
-typedef struct { unsigned x, y, z; } dim3;
-typedef struct { char bytes[64]; } ipc_handle;
-typedef void *stream_t;
+enum { N = 1024, MIB = 1 << 20 };
+typedef struct { ipc_t memory, written, read; } handles_t;
 
-void **__cudaRegisterFatBinary(void *);
-void __cudaRegisterFatBinaryEnd(void **);
-void __cudaUnregisterFatBinary(void **);
-void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
-void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
-unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, stream_t);
-int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, stream_t *);
-int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, stream_t);
-int cudaGetDeviceCount(int *), cudaGetDevice(int *), cudaSetDevice(int);
-int cudaGetLastError(void), cudaPeekAtLastError(void), cudaDeviceSynchronize(void);
-const char *cudaGetErrorName(int), *cudaGetErrorString(int);
-int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemGetInfo(size_t *, size_t *);
-int cudaHostAlloc(void **, size_t, unsigned), cudaFreeHost(void *);
-int cudaMemcpy(void *, const void *, size_t, int), cudaMemset(void *, int, size_t);
-int cudaMemcpyAsync(void *, const void *, size_t, int, stream_t);
-int cudaMemcpy2D(void *, size_t, const void *, size_t, size_t, size_t, int);
-int cudaMemcpyToSymbol(const void *, const void *, size_t, size_t, int);
-int cudaMemcpyFromSymbol(void *, const void *, size_t, size_t, int);
-int cudaStreamCreate(stream_t *), cudaStreamSynchronize(stream_t), cudaStreamDestroy(stream_t);
-int cudaStreamBeginCapture(stream_t, int), cudaStreamEndCapture(stream_t, void **);
-int cudaEventCreate(void **), cudaEventRecord(void *, stream_t), cudaEventSynchronize(void *);
-int cudaEventElapsedTime(float *, void *, void *), cudaEventDestroy(void *);
-int cudaEventCreateWithFlags(void **, unsigned), cudaIpcGetEventHandle(ipc_handle *, void *);
-int cudaGraphInstantiateWithFlags(void **, void *, unsigned long long), cudaGraphLaunch(void *, stream_t);
-int cudaGraphExecDestroy(void *), cudaGraphDestroy(void *), cudaGraphGetNodes(void *, void **, size_t *);
-int cudaMallocAsync(void **, size_t, stream_t), cudaFreeAsync(void *, stream_t);
-int cudaDeviceGetDefaultMemPool(void **, int), cudaMemPoolTrimTo(void *, size_t);
-int cudaIpcGetMemHandle(ipc_handle *, void *), cudaPointerGetAttributes(void *, const void *);
-int cudaIpcOpenMemHandle(void **, ipc_handle, unsigned), cudaIpcCloseMemHandle(void *);
-int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
-int cudaFuncGetAttributes(void *, const void *), cudaDeviceGetAttribute(int *, int, int);
-int cudaMallocArray(void **, const void *, size_t, size_t, unsigned), PROPERTIES(void *, int);
+static void must(error_t code, const char *what) {
+  if (code) { printf("%s: %d %s\n", what, code, cudaGetErrorName(code)); exit(66); }
+}
+#define MUST(call) must(call, #call)
 
-#define COUNT 1000
-#define SUCCEEDS(call) expect(#call, call, 0, __LINE__)
-#define ANSWERS(code, call) expect(#call, call, code, __LINE__)
+// One call a line: C does not say in which order arguments are made.
+static void say(const char *what, error_t code) { printf("%s: %d\n", what, code); }
 
-static void expect(const char *call, int got, int wanted, int line) {
-    if (got != wanted) {
-        fprintf(stderr, "runtime.c:%d: %s answered %d, not %d\n", line, call, got, wanted);
-        exit(1);
-    }
+static void devices(void) {
+  int count = 0, driver = 0, runtime = 0, device = -1, major = 0, found = 0;
+  struct { device_t properties; unsigned guard; } place = {.guard = 4711};
+  char bus[32] = "";
+  MUST(cudaGetDeviceCount(&count));
+  MUST(cudaDriverGetVersion(&driver));
+  MUST(cudaRuntimeGetVersion(&runtime));
+  printf("devices %d runtime %d on driver of that or later %d\n", count, runtime / 1000, driver >= runtime);
+  for (int i = 0; i < count; i++) {
+    MUST(cudaGetDeviceProperties_v2(&place.properties, i));
+    MUST(cudaDeviceGetAttribute(&major, 75, i));
+    MUST(cudaDeviceGetPCIBusId(bus, sizeof bus, i));
+    printf("device %d %s sm_%d bus %s warp %d shared %zu registers %d guard %u\n", i, place.properties.name, major * 10,
+           bus, place.properties.warp, place.properties.shared, place.properties.registers, place.guard);
+    printf("memory of device %d: %zu\n", i, place.properties.memory);
+  }
+  MUST(cudaSetDevice(count - 1));
+  MUST(cudaGetDevice(&found));
+  MUST(cudaSetDevice(0));
+  MUST(cudaGetDevice(&device));
+  printf("device chosen %d and %d\n", found == count - 1, device);
+  say("a device that is none", cudaSetDevice(count));
+  say("last error", cudaGetLastError());
+  say("then", cudaGetLastError());
 }
 
-static void part(const char *name) {
-    printf("%s\n", name);
+static void *other_thread(void *device) {
+  *(int *)device = -1;
+  MUST(cudaGetDevice(device));
+  return (void *)(intptr_t)cudaPeekAtLastError();
+}
+
+static void memory(void) {
+  size_t free_bytes = 0, total = 0, by_entry[2] = {0, 0};
+  void *block = NULL, *found = NULL, *error = NULL;
+  int status = -1, device = -1;
+  pthread_t thread;
+  MUST(cudaMalloc(&block, 64 * MIB));
+  MUST(cudaMemGetInfo(&free_bytes, &total));
+  printf("memory total %zu\n", total);
+  MUST(cudaGetDriverEntryPointByVersion("cuMemGetInfo", &found, 12000, 0, &status));
+  error_t code = ((error_t(*)(size_t *, size_t *))found)(&by_entry[0], &by_entry[1]);
+  printf("free within total %d, by the driver's entry point %d %d the same %d\n", free_bytes + 64 * MIB <= total,
+         status, code, by_entry[1] == total);
+  MUST(cudaFree(block));
+  code = cudaMalloc(&block, total + 1);
+  printf("beyond %d %s: %s\n", code, cudaGetErrorName(code), cudaGetErrorString(code));
+  pthread_create(&thread, NULL, other_thread, &device);
+  pthread_join(thread, &error);
+  printf("another thread's error %d device %d\n", (int)(intptr_t)error, device);
+  say("last error, looked at", cudaPeekAtLastError());
+  say("last error", cudaGetLastError());
+  say("then", cudaGetLastError());
+  MUST(cudaMalloc(&block, 0));
+  printf("nothing is null %d\n", block == NULL);
+  say("and freed", cudaFree(block));
+}
+
+static void copies(void) {
+  unsigned char host[4 * 64], back[4 * 64] = {0};
+  void *device = NULL;
+  for (unsigned i = 0; i < sizeof host; i++) host[i] = (unsigned char)(i * 7);
+  MUST(cudaMalloc(&device, sizeof host));
+  MUST(cudaMemcpy(device, host, sizeof host, TO_DEVICE));
+  MUST(cudaMemcpy(back, device, sizeof host, EITHER));
+  printf("copied %d\n", memcmp(host, back, sizeof host) == 0);
+  MUST(cudaMemset(device, 0x1a5, sizeof host));
+  MUST(cudaMemcpy2D(device, 64, host, 64, 16, 4, TO_DEVICE));
+  MUST(cudaMemcpy(back, device, sizeof host, TO_HOST));
+  printf("plane %d %#x and around it %#x %#x\n", memcmp(back + 64, host + 64, 16), back[0], back[16], back[255]);
+  say("a direction that is none", cudaMemcpy(back, device, 1, 5));
+  MUST(cudaFree(device));
+  say("freed twice", cudaFree(device));
+  say("last error", cudaGetLastError());
+}
+
+static void kernels(void) {
+  float values[N], new_factors[4] = {3, 5, 7, 9}, total = 0;
+  unsigned count = 0;
+  size_t bytes = 0;
+  void *at = NULL;
+  float *device = NULL, *sum = NULL;
+  for (int i = 0; i < N; i++) values[i] = (float)i;
+  MUST(cudaMalloc((void **)&device, sizeof values));
+  MUST(cudaMalloc((void **)&sum, sizeof total));
+  MUST(cudaMemcpy(device, values, sizeof values, TO_DEVICE));
+  LAUNCH(N / 128, 128, NULL, scale_by_constant(device, 1, N));
+  MUST(cudaMemcpyToSymbol(factors, new_factors, sizeof new_factors, 0, TO_DEVICE));
+  LAUNCH(N / 128, 128, NULL, scale_by_constant(device, 2, N));
+  MUST(cudaGetLastError());
+  MUST(cudaMemset(sum, 0, sizeof total));
+  LAUNCH(2, 256, NULL, sum_reduce(sum, device, N));
+  MUST(cudaMemcpy(&total, sum, sizeof total, TO_HOST));
+  MUST(cudaMemcpyFromSymbol(&count, &launches, sizeof count, 0, TO_HOST));
+  MUST(cudaGetSymbolSize(&bytes, factors));
+  MUST(cudaGetSymbolAddress(&at, factors));
+  printf("sum %.0f after %u launches\n", total, count);
+  printf("variable of %zu bytes at an address %d\n", bytes, at != NULL);
+  say("beyond it", cudaMemcpyToSymbol(factors, new_factors, 8, 12, TO_DEVICE));
+  say("no variable", cudaGetSymbolAddress(&at, &count));
+  (void)cudaGetLastError();
+  LAUNCH(1, 2048, NULL, fill_u32((unsigned *)device, 1, N));
+  say("a block too large", cudaGetLastError());
+  LAUNCH(1, 1, NULL, nobody());
+  say("a function nobody registered", cudaGetLastError());
+  dim3 one = {1, 1, 1};
+  size_t shared = 0;
+  stream_t stream = NULL;
+  say("no configuration", __cudaPopCallConfiguration(&one, &one, &shared, &stream));
+  (void)cudaGetLastError();
+  MUST(cudaFree(device));
+  MUST(cudaFree(sum));
+}
+
+static void about_kernels(void) {
+  struct { function_t attributes; unsigned guard; } place = {.guard = 4711};
+  int blocks = 0;
+  MUST(cudaFuncGetAttributes(&place.attributes, (const void *)sum_reduce));
+  printf("sum_reduce threads %d shared %zu ptx %d guard %u\n", place.attributes.threads, place.attributes.shared,
+         place.attributes.ptx, place.guard);
+  MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, (const void *)sum_reduce, 1024, 0, 0));
+  printf("occupancy %d\n", blocks);
+  say("attributes of nothing", cudaFuncGetAttributes(&place.attributes, (const void *)nobody));
+  (void)cudaGetLastError();
+}
+
+static void count_up(void *counter) { ++*(int *)counter; }
+
+static void streams(void) {
+  stream_t first = NULL, second = NULL;
+  event_t begun = NULL, ended = NULL, other = NULL;
+  int least = 0, most = 0, priority = 0, counter = 0;
+  float milliseconds = 0;
+  MUST(cudaDeviceGetStreamPriorityRange(&least, &most));
+  MUST(cudaStreamCreateWithFlags(&first, 1));
+  MUST(cudaStreamCreateWithPriority(&second, 1, most));
+  MUST(cudaStreamGetPriority(second, &priority));
+  printf("priority %d of %d to %d\n", priority, least, most);
+  MUST(cudaEventCreate(&begun));
+  MUST(cudaEventCreate(&ended));
+  MUST(cudaEventCreateWithFlags(&other, 2));
+  MUST(cudaEventRecord(begun, first));
+  LAUNCH(1, 1, first, spin_ns(20000000));
+  MUST(cudaLaunchHostFunc(first, count_up, &counter));
+  MUST(cudaEventRecord(ended, first));
+  MUST(cudaStreamWaitEvent(second, ended, 0));
+  MUST(cudaLaunchHostFunc(second, count_up, &counter));
+  MUST(cudaStreamSynchronize(second));
+  MUST(cudaEventElapsedTime(&milliseconds, begun, ended));
+  printf("host functions %d, at least 20 ms %d\n", counter, milliseconds >= 20);
+  say("event", cudaEventQuery(ended));
+  MUST(cudaEventRecord(other, first));
+  MUST(cudaEventSynchronize(other));
+  say("time of an event without", cudaEventElapsedTime(&milliseconds, begun, other));
+  say("last error", cudaGetLastError());
+  say("stream", cudaStreamQuery(first));
+  MUST(cudaEventDestroy(begun));
+  MUST(cudaEventDestroy(ended));
+  MUST(cudaEventDestroy(other));
+  MUST(cudaStreamDestroy(first));
+  MUST(cudaStreamDestroy(second));
+}
+
+static void graphs(void) {
+  stream_t stream = NULL;
+  graph_t graph = NULL;
+  exec_t executable = NULL;
+  float *device = NULL, values[4] = {1, 2, 3, 4};
+  int status = -1;
+  size_t nodes = 0;
+  MUST(cudaStreamCreateWithFlags(&stream, 1));
+  MUST(cudaMalloc((void **)&device, sizeof values));
+  MUST(cudaMemcpy(device, values, sizeof values, TO_DEVICE));
+  MUST(cudaStreamBeginCapture(stream, 0));
+  MUST(cudaStreamIsCapturing(stream, &status));
+  LAUNCH(1, 4, stream, scale_by_constant(device, 0, 4));
+  LAUNCH(1, 2, stream, scale_by_constant(device, 1, 2));
+  MUST(cudaMemcpyAsync(values, device, sizeof values, TO_HOST, stream));
+  MUST(cudaStreamEndCapture(stream, &graph));
+  MUST(cudaGraphGetNodes(graph, NULL, &nodes));
+  printf("captured %d: %zu nodes, and nothing ran: %g\n", status, nodes, values[0]);
+  MUST(cudaGraphInstantiate(&executable, graph, 0));
+  for (int i = 0; i < 2; i++) MUST(cudaGraphLaunch(executable, stream));
+  MUST(cudaStreamSynchronize(stream));
+  printf("replayed %g %g %g %g\n", values[0], values[1], values[2], values[3]);
+  MUST(cudaStreamBeginCapture(stream, 0));
+  graph_t none = NULL;
+  say("waiting in a capture", cudaStreamSynchronize(stream));
+  say("which ends it", cudaStreamEndCapture(stream, &none));
+  say("last error", cudaGetLastError());
+  MUST(cudaGraphExecDestroy(executable));
+  MUST(cudaGraphDestroy(graph));
+  MUST(cudaStreamDestroy(stream));
+  MUST(cudaFree(device));
+}
+
+static void pools(void) {
+  pool_t pool = NULL;
+  void *first = NULL, *second = NULL;
+  uint64_t keep = UINT64_MAX, used = 0, kept = 0;
+  unsigned value = 0;
+  MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+  MUST(cudaMemPoolSetAttribute(pool, 4, &keep));
+  MUST(cudaMallocAsync(&first, 32 * MIB, NULL));
+  LAUNCH(1, 32, NULL, fill_u32(first, 4711, 32));
+  MUST(cudaMemcpy(&value, first, sizeof value, TO_HOST));
+  MUST(cudaMallocAsync(&second, 32 * MIB, NULL));
+  MUST(cudaFreeAsync(second, NULL));
+  MUST(cudaDeviceSynchronize());
+  MUST(cudaMemPoolGetAttribute(pool, 7, &used));
+  MUST(cudaMemPoolGetAttribute(pool, 5, &kept));
+  printf("pool: %u, used %llu MiB of %llu\n", value, (unsigned long long)used / MIB, (unsigned long long)kept / MIB);
+  MUST(cudaFreeAsync(first, NULL));
+  MUST(cudaDeviceSynchronize());
+  MUST(cudaMemPoolTrimTo(pool, 0));
+  MUST(cudaMemPoolGetAttribute(pool, 5, &kept));
+  printf("trimmed to %llu\n", (unsigned long long)kept);
+}
+
+static void show(const char *what, const void *at) {
+  struct { pointer_t attributes; unsigned guard; } place = {.guard = 4711};
+  MUST(cudaPointerGetAttributes(&place.attributes, at));
+  pointer_t *found = &place.attributes;
+  printf("%s: type %d device %d, on it %d, on the host %d, guard %u\n", what, found->type, found->device,
+         found->device_pointer == at, found->host_pointer == at, place.guard);
+}
+
+static void kinds_of_memory(void) {
+  static float own[1024];
+  float *pinned = NULL, *managed = NULL;
+  void *device = NULL;
+  MUST(cudaMalloc(&device, 4 * sizeof *pinned));
+  MUST(cudaMallocHost((void **)&pinned, 4 * sizeof *pinned));
+  MUST(cudaMallocManaged((void **)&managed, 4 * sizeof *managed, 1));
+  for (int i = 0; i < 4; i++) managed[i] = pinned[i] = (float)(i + 1);
+  LAUNCH(1, 4, NULL, scale_by_constant(managed, 1, 4));
+  MUST(cudaMemcpyAsync(device, pinned, 4 * sizeof *pinned, TO_DEVICE, NULL));
+  LAUNCH(1, 4, NULL, scale_by_constant(device, 2, 4));
+  MUST(cudaMemcpyAsync(pinned, device, 4 * sizeof *pinned, TO_HOST, NULL));
+  MUST(cudaDeviceSynchronize());
+  printf("managed %g %g, page-locked %g %g\n", managed[0], managed[3], pinned[0], pinned[3]);
+  show("device", device);
+  show("page-locked", pinned);
+  show("managed", managed);
+  show("the program's own", own);
+  MUST(cudaHostRegister(own, sizeof own, 0));
+  show("registered", own);
+  MUST(cudaHostUnregister(own));
+  MUST(cudaFree(device));
+  MUST(cudaFree(managed));
+  MUST(cudaFreeHost(pinned));
+}
+
+// Ends a process of our own, and says how it ended.
+static int ended(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Starts this program again, with `input` on its standard input.
+static pid_t again(const char *word, const void *input, size_t bytes) {
+  int ends[2];
+  fflush(stdout);
+  if (pipe(ends)) exit(67);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[0], 0);
+    close(ends[0]);
+    close(ends[1]);
+    execl("/proc/self/exe", "runtime", word, NULL);
+    _exit(68);
+  }
+  if (write(ends[1], input, bytes) != (ssize_t)bytes) exit(67);
+  close(ends[0]);
+  close(ends[1]);
+  return child;
+}
+
+static void to_another_process(void) {
+  handles_t handles;
+  unsigned *device = NULL, value = 0;
+  event_t written = NULL, read = NULL;
+  MUST(cudaMalloc((void **)&device, N * sizeof *device));
+  MUST(cudaEventCreateWithFlags(&written, 2 | 4));
+  MUST(cudaEventCreateWithFlags(&read, 2 | 4));
+  MUST(cudaIpcGetMemHandle(&handles.memory, device));
+  MUST(cudaIpcGetEventHandle(&handles.written, written));
+  MUST(cudaIpcGetEventHandle(&handles.read, read));
+  LAUNCH(1, 1, NULL, spin_ns(5000000));
+  LAUNCH(N / 128, 128, NULL, fill_u32(device, 4711, N));
+  MUST(cudaEventRecord(written, NULL));
+  int code = ended(again("ipc", &handles, sizeof handles));
+  MUST(cudaStreamWaitEvent(NULL, read, 0));
+  MUST(cudaMemcpy(&value, device + N - 1, sizeof value, TO_HOST));
+  printf("the second process ended with %d and left %u\n", code, value);
+  MUST(cudaEventDestroy(written));
+  MUST(cudaEventDestroy(read));
+  MUST(cudaFree(device));
+}
+
+static int second_process(void) {
+  handles_t handles;
+  unsigned *device = NULL, value = 0;
+  event_t written = NULL, read_by_us = NULL;
+  if (read(0, &handles, sizeof handles) != (ssize_t)sizeof handles) return 67;
+  MUST(cudaIpcOpenMemHandle((void **)&device, handles.memory, 1));
+  MUST(cudaIpcOpenEventHandle(&written, handles.written));
+  MUST(cudaIpcOpenEventHandle(&read_by_us, handles.read));
+  MUST(cudaStreamWaitEvent(NULL, written, 0));
+  MUST(cudaMemcpy(&value, device + N - 1, sizeof value, TO_HOST));
+  printf("in a second process %u\n", value);
+  LAUNCH(N / 128, 128, NULL, fill_u32(device, 815, N));
+  MUST(cudaEventRecord(read_by_us, NULL));
+  MUST(cudaDeviceSynchronize());
+  MUST(cudaEventDestroy(written));
+  MUST(cudaEventDestroy(read_by_us));
+  MUST(cudaIpcCloseMemHandle(device));
+  return 0;
+}
+
+static int broken(void) {
+  void *block = NULL;
+  MUST(cudaMalloc(&block, MIB));
+  LAUNCH(1, 1, NULL, illegal_write());
+  say("broken: waited", cudaDeviceSynchronize());
+  say("broken: memory", cudaMalloc(&block, MIB));
+  printf("broken: %s\n", cudaGetErrorName(cudaGetLastError()));
+  return 0;
+}
+
+static void forked(void) {
+  void *block = NULL;
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    error_t code = cudaMalloc(&block, MIB);
+    printf("a forked child %d %s\n", code, cudaGetErrorName(code));
+    say("its device", cudaSetDevice(0));
+    LAUNCH(1, 1, NULL, spin_ns(1));
+    say("its launch", cudaGetLastError());
     fflush(stdout);
+    _exit(0);
+  }
+  printf("the forked child ended with %d\n", ended(child));
+  MUST(cudaMalloc(&block, MIB));
+  MUST(cudaFree(block));
 }
 
-// As a compiler writes it: y = factor * x + y.
-static const char PTX[] =
-    ".version 8.0\n.target sm_75\n.address_size 64\n.global .align 4 .f32 factor = 0f40000000;\n"
-    ".visible .entry axpy(.param .u64 px, .param .u64 py, .param .u32 pn)\n{\n"
-    ".reg .pred %p<2>; .reg .f32 %f<5>; .reg .b32 %r<6>; .reg .b64 %rd<8>;\n"
-    "ld.param.u64 %rd1, [px];\nld.param.u64 %rd2, [py];\nld.param.u32 %r1, [pn];\n"
-    "mov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %ntid.x;\nmov.u32 %r4, %tid.x;\nmad.lo.s32 %r5, %r2, %r3, %r4;\n"
-    "setp.ge.u32 %p1, %r5, %r1;\n@%p1 bra DONE;\ncvta.to.global.u64 %rd3, %rd1;\ncvta.to.global.u64 %rd4, %rd2;\n"
-    "mul.wide.u32 %rd5, %r5, 4;\nadd.s64 %rd6, %rd3, %rd5;\nadd.s64 %rd7, %rd4, %rd5;\n"
-    "ld.global.f32 %f1, [%rd6];\nld.global.f32 %f2, [%rd7];\nld.global.f32 %f3, [factor];\n"
-    "fma.rn.f32 %f4, %f3, %f1, %f2;\nst.global.f32 [%rd7], %f4;\nDONE:\nret;\n}\n";
-
-// A fat binary with one entry, the text above.
-static struct {
-    uint32_t magic;
-    uint16_t version, header_bytes;
-    uint64_t bytes;
-    uint16_t kind, entry_version;
-    uint32_t entry_header_bytes;
-    uint64_t payload_bytes;
-    uint32_t packed_bytes, reserved;
-    uint16_t minor, major;
-    uint32_t arch, name_offset, name_bytes;
-    uint64_t flags, zero, unpacked_bytes;
-    char text[(sizeof PTX + 7) & ~7ul];
-} container = {
-    .magic = 0xba55ed50, .version = 1, .header_bytes = 16, .kind = 1, .entry_version = 0x101,
-    .entry_header_bytes = 64, .minor = 0, .major = 8, .arch = 75,
-};
-static struct { uint32_t magic, version; const void *data; void *more; } wrapper = {0x466243b1, 1, &container, NULL};
-
-static void **binary;
-static float factor; // the shadow of the variable
-
-static void axpy(float *x, float *y, unsigned n) { // what a compiler makes of axpy<<<...>>>
-    void *arguments[] = {&x, &y, &n};
-    dim3 grid, block;
-    size_t shared;
-    stream_t stream;
-    SUCCEEDS(__cudaPopCallConfiguration(&grid, &block, &shared, &stream));
-    SUCCEEDS(cudaLaunchKernel((const void *)axpy, grid, block, arguments, shared, stream));
-}
-
-static void launch(float *x, float *y, stream_t stream) {
-    dim3 grid = {(COUNT + 127) / 128, 1, 1}, block = {128, 1, 1};
-    if (!__cudaPushCallConfiguration(grid, block, 0, stream)) axpy(x, y, COUNT);
-}
-
-static void registers(void) {
-    memcpy(container.text, PTX, sizeof PTX);
-    container.payload_bytes = sizeof container.text;
-    container.bytes = sizeof container - 16;
-    binary = __cudaRegisterFatBinary(&wrapper);
-    __cudaRegisterFunction(binary, (const char *)axpy, "axpy", "axpy", -1, NULL, NULL, NULL, NULL, NULL);
-    __cudaRegisterVar(binary, (char *)&factor, "factor", "factor", 0, 4, 0, 0);
-    __cudaRegisterFatBinaryEnd(binary);
-}
-
-static void expect_all(const float *device, float value, int line) {
-    static float host[COUNT];
-    SUCCEEDS(cudaMemcpy(host, device, sizeof host, 2));
-    for (int i = 0; i < COUNT; i++)
-        if (host[i] != value) {
-            fprintf(stderr, "runtime.c:%d: element %d is %g, not %g\n", line, i, host[i], value);
-            exit(1);
-        }
-}
-
-static void walks_graphs(float *x, float *y, stream_t stream) {
-    void *graph = NULL, *exec = NULL;
-    size_t nodes = 0;
-    SUCCEEDS(cudaStreamBeginCapture(stream, 0));
-    launch(x, y, stream);
-    launch(x, y, stream);
-    SUCCEEDS(cudaStreamEndCapture(stream, &graph));
-    SUCCEEDS(cudaGraphGetNodes(graph, NULL, &nodes));
-    expect("nodes", (int)nodes, 2, __LINE__);
-    SUCCEEDS(cudaGraphInstantiateWithFlags(&exec, graph, 0));
-    SUCCEEDS(cudaGraphLaunch(exec, stream));
-    SUCCEEDS(cudaStreamSynchronize(stream));
-    SUCCEEDS(cudaGraphExecDestroy(exec));
-    SUCCEEDS(cudaGraphDestroy(graph));
-}
-
-static void walks_pools(stream_t stream) {
-    void *pool = NULL, *piece = NULL;
-    SUCCEEDS(cudaDeviceGetDefaultMemPool(&pool, 0));
-    SUCCEEDS(cudaMallocAsync(&piece, 1 << 20, stream));
-    SUCCEEDS(cudaFreeAsync(piece, stream));
-    SUCCEEDS(cudaStreamSynchronize(stream));
-    SUCCEEDS(cudaMemPoolTrimTo(pool, 0));
-}
-
-// The child is another program image: this one would be refused as a fork.
-static void walks_handles(const char *self, float *y) {
-    ipc_handle handle;
-    char text[129];
-    SUCCEEDS(cudaIpcGetMemHandle(&handle, y));
-    for (int i = 0; i < 64; i++) sprintf(text + 2 * i, "%02x", (unsigned char)handle.bytes[i]);
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0) {
-        execl(self, self, text, (char *)NULL);
-        _exit(9);
-    }
-    waitpid(child, &status, 0);
-    expect("the reader", status, 0, __LINE__);
-}
-
-static int reads(const char *text) {
-    ipc_handle handle;
-    void *y = NULL;
-    for (int i = 0; i < 64; i++) {
-        unsigned byte = 0;
-        sscanf(text + 2 * i, "%2x", &byte);
-        handle.bytes[i] = (char)byte;
-    }
-    SUCCEEDS(cudaIpcOpenMemHandle(&y, handle, 1));
-    expect_all(y, 21, __LINE__);
-    SUCCEEDS(cudaIpcCloseMemHandle(y));
-    return 0;
-}
-
-static void walks_errors(void) {
-    void *p = NULL;
-    size_t free_bytes = 0, total = 0;
-    dim3 one = {1, 1, 1}, wrong = {4096, 1, 1};
-    SUCCEEDS(cudaMemGetInfo(&free_bytes, &total));
-    ANSWERS(2, cudaMalloc(&p, total + 1));
-    ANSWERS(2, cudaPeekAtLastError());
-    ANSWERS(2, cudaGetLastError());
-    SUCCEEDS(cudaGetLastError());
-    expect("the name", strcmp(cudaGetErrorName(2), "cudaErrorMemoryAllocation"), 0, __LINE__);
-    expect("the text", strcmp(cudaGetErrorString(2), "out of memory"), 0, __LINE__);
-    ANSWERS(101, cudaSetDevice(99));
-    ANSWERS(21, cudaMemcpy(&one, &wrong, 12, 9));
-    ANSWERS(9, cudaLaunchKernel((const void *)axpy, one, wrong, NULL, 0, NULL));
-    ANSWERS(98, cudaLaunchKernel(&one, one, one, NULL, 0, NULL));
-    ANSWERS(13, cudaMemcpyToSymbol(&one, &wrong, 4, 0, 1));
-    ANSWERS(801, cudaMallocArray(&p, NULL, 1, 1, 0));
-    ANSWERS(801, cudaMallocArray(&p, NULL, 1, 1, 0));
-    ANSWERS(801, cudaGetLastError());
-}
-
-static void walks_attributes(float *y) {
-    char properties[1032], function[144], pointer[88];
-    int value = 0, blocks = 0;
-    SUCCEEDS(cudaDeviceGetAttribute(&value, 75, 0));
-    SUCCEEDS(PROPERTIES(properties, 0));
-    expect("major", *(int *)(properties + 360), value, __LINE__);
-    size_t free_bytes = 0, total = 0;
-    SUCCEEDS(cudaMemGetInfo(&free_bytes, &total));
-    expect("total", *(size_t *)(properties + 288) == total, 1, __LINE__);
-    SUCCEEDS(cudaFuncGetAttributes(function, (const void *)axpy));
-    expect("threads", *(int *)(function + 24) >= 128, 1, __LINE__);
-    SUCCEEDS(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, (const void *)axpy, 128, 0));
-    expect("blocks", blocks > 0, 1, __LINE__);
-    SUCCEEDS(cudaPointerGetAttributes(pointer, y));
-    expect("device memory", *(int *)pointer, 2, __LINE__);
-    SUCCEEDS(cudaPointerGetAttributes(pointer, &value));
-    expect("unregistered", *(int *)pointer, 0, __LINE__);
-}
-
-static void walks_fork(void) {
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0) _exit(cudaDeviceSynchronize() == 3 && cudaSetDevice(0) == 3 ? 0 : 1);
-    waitpid(child, &status, 0);
-    expect("the forked child", status, 0, __LINE__);
-}
-
-int main(int count, char **arguments) {
-    float *x = NULL, *y = NULL, *pinned = NULL, three = 3, found = 0, milliseconds = -1;
-    stream_t stream = NULL;
-    void *start = NULL, *end = NULL, *shared = NULL;
-    ipc_handle handle;
-    if (count > 1) return reads(arguments[1]);
-    registers();
-    SUCCEEDS(cudaMalloc((void **)&x, COUNT * 4));
-    SUCCEEDS(cudaMalloc((void **)&y, COUNT * 4));
-    SUCCEEDS(cudaHostAlloc((void **)&pinned, COUNT * 4, 0));
-    for (int i = 0; i < COUNT; i++) pinned[i] = 3;
-    SUCCEEDS(cudaMemset(y, 0, COUNT * 4));
-    SUCCEEDS(cudaMemcpy2D(x, 40, pinned, 40, 40, COUNT / 10, 1));
-    part("memory");
-    launch(x, y, NULL);
-    SUCCEEDS(cudaDeviceSynchronize());
-    expect_all(y, 6, __LINE__);
-    part("launch");
-    SUCCEEDS(cudaMemcpyToSymbol(&factor, &three, 4, 0, 1));
-    SUCCEEDS(cudaMemcpyFromSymbol(&found, &factor, 4, 0, 2));
-    expect("the variable", found == 3, 1, __LINE__);
-    SUCCEEDS(cudaMemset(y, 0, COUNT * 4));
-    part("variables");
-    SUCCEEDS(cudaStreamCreate(&stream));
-    SUCCEEDS(cudaEventCreate(&start));
-    SUCCEEDS(cudaEventCreate(&end));
-    SUCCEEDS(cudaMemcpyAsync(y, pinned, COUNT * 4, 1, stream));
-    SUCCEEDS(cudaEventRecord(start, stream));
-    SUCCEEDS(cudaEventRecord(end, stream));
-    SUCCEEDS(cudaEventSynchronize(end));
-    SUCCEEDS(cudaEventElapsedTime(&milliseconds, start, end));
-    expect("the time", milliseconds >= 0, 1, __LINE__);
-    expect_all(y, 3, __LINE__);
-    part("streams");
-    walks_graphs(x, y, stream);
-    expect_all(y, 21, __LINE__);
-    part("graphs");
-    walks_pools(stream);
-    part("pools");
-    walks_handles(arguments[0], y);
-    SUCCEEDS(cudaEventCreateWithFlags(&shared, 6));
-    SUCCEEDS(cudaIpcGetEventHandle(&handle, shared));
-    part("handles");
-    walks_attributes(y);
-    part("attributes");
-    walks_errors();
-    part("errors");
-    walks_fork();
-    part("fork");
-    SUCCEEDS(cudaEventDestroy(start));
-    SUCCEEDS(cudaEventDestroy(end));
-    SUCCEEDS(cudaEventDestroy(shared));
-    SUCCEEDS(cudaStreamDestroy(stream));
-    SUCCEEDS(cudaFreeHost(pinned));
-    SUCCEEDS(cudaFree(x));
-    SUCCEEDS(cudaFree(y));
-    __cudaUnregisterFatBinary(binary);
-    part("end");
-    return 0;
+int main(int count, char **words) {
+  if (count > 1) return strcmp(words[1], "ipc") == 0 ? second_process() : broken();
+  devices();
+  memory();
+  copies();
+  kernels();
+  about_kernels();
+  streams();
+  graphs();
+  pools();
+  kinds_of_memory();
+  to_another_process();
+  forked();
+  int code = ended(again("broken", "", 0));
+  printf("the broken process ended with %d\n", code);
+  say("not built", cudaCreateTextureObject(NULL, NULL, NULL, NULL));
+  say("not built", cudaCreateTextureObject(NULL, NULL, NULL, NULL));
+  puts("end");
+  return 0;
 }

@@ -1,56 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program of the CUDA runtime on the stand-in for it: one walk, bare and under a limit.
+//! A program as a CUDA compiler makes it, linked against the stand-ins for the CUDA runtime: it sees the same bare and
+//! under a limit, but for its memory.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use super::Case;
-use crate::artefacts::{built, program};
-use crate::rig::Rig;
-
-/// What the program says when nothing surprised it.
-const PARTS: &str = "memory\nlaunch\nvariables\nstreams\ngraphs\npools\nhandles\nattributes\nerrors\nfork\nend\n";
+use crate::artefacts::{built, package_dir, program};
+use crate::rig::{GIB, Rig};
 
 pub fn cases() -> Vec<Case> {
+    let simulated = |name, body| Case::new(name, body).simulated("the stand-ins are for the simulated driver");
     vec![
-        Case::new("runtime::a_program_of_cuda_12_walks_it", |rig| walks(rig, 12))
-            .simulated("a stand-in for the runtime"),
-        Case::new("runtime::a_program_of_cuda_13_walks_it", |rig| walks(rig, 13))
-            .simulated("a stand-in for the runtime"),
+        simulated("runtime::a_program_of_12_sees_the_same_under_a_limit", |rig| {
+            same_under_a_limit(rig, "12");
+        }),
+        simulated("runtime::a_program_of_13_sees_the_same_under_a_limit", |rig| {
+            same_under_a_limit(rig, "13");
+        }),
     ]
 }
 
-/// The program, linked as one of that CUDA is, with the stand-ins beside the simulated driver.
-fn client(rig: &Rig, cuda: u32) -> PathBuf {
-    let folder = rig.sim_dir().join("lib");
-    let providers = ["libpartage_sim_runtime.so", "libpartage_sim_blas.so"].map(built);
-    let made = partage_stand_ins::make(&folder, &providers.each_ref().map(PathBuf::as_path));
-    assert!(made.expect("made") > 12);
-    let library = folder.join(format!("libcudart.so.{cuda}"));
-    let library = library.to_str().expect("text");
-    program(
-        &format!("runtime-{cuda}"),
-        "runtime.c",
-        &[&format!("-DCUDA={cuda}"), library],
-    )
+/// What the program prints, but for its memory and the number of its CUDA.
+const SEEN: &str = include_str!("../../programs/runtime.expected");
+
+/// The stand-ins, in the machine's folder.
+fn make_runtime(rig: &Rig) -> PathBuf {
+    let folder = rig.sim_dir().join("cuda");
+    let providers = [built("libpartage_sim_runtime.so"), built("libpartage_sim_blas.so")];
+    partage_stand_ins::make(&folder, &providers.each_ref().map(PathBuf::as_path)).expect("stand-ins");
+    folder
 }
 
-/// Bare and under a limit: the same walk.
-fn walks(rig: &Rig, cuda: u32) {
-    let client = client(rig, cuda);
-    judge(rig, rig.command(&client));
-    judge(rig, rig.run(&["-g", "0", "-m", "1GiB"], &client, &[]));
-    assert_eq!(rig.ledger_used(), 0, "nothing is held, nothing is charged");
+/// The program, linked against the runtime of a CUDA.
+fn walker(folder: &Path, cuda: &str) -> PathBuf {
+    // 12's compiler packs code in the one way, 13's in the other.
+    let packed = if cuda == "12" { "lz4" } else { "zstd" };
+    let code = package_dir().join(format!("kernels/images/{packed}.fatbin"));
+    let arguments = [
+        format!("-DCUDA={cuda}"),
+        format!("-DFATBIN=\"{}\"", code.display()),
+        folder.join(format!("libcudart.so.{cuda}")).display().to_string(),
+        "-Wl,--allow-shlib-undefined".to_owned(),
+        "-lpthread".to_owned(),
+    ];
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    program(&format!("runtime-{cuda}"), "runtime.c", &arguments)
 }
 
-fn judge(rig: &Rig, command: Command) {
-    let output = rig.output(command);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), PARTS, "{errors}");
-    let said = errors.matches("cudaMallocArray").count();
-    assert_eq!(
-        said, 1,
-        "an unbuilt function that was called twice names itself once: {errors}"
-    );
+/// What it printed: the lines about its memory, and the others as one text.
+fn parts(output: &Output) -> (Vec<u64>, String) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (memory, others): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("memory"));
+    let bytes = memory.iter().filter_map(|line| line.rsplit(' ').next()?.parse().ok());
+    (bytes.collect(), others.iter().map(|line| format!("{line}\n")).collect())
+}
+
+fn same_under_a_limit(rig: &Rig, cuda: &str) {
+    let folder = make_runtime(rig);
+    let program = walker(&folder, cuda);
+    let path = format!("{}:{}", folder.display(), rig.sim_dir().join("lib").display());
+    let output = |mut command: Command| {
+        command.env("LD_LIBRARY_PATH", &path);
+        let output = rig.output(command);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success(),
+            "{}\n{said}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        assert_eq!(
+            said.matches("cudaCreateTextureObject").count(),
+            1,
+            "called twice, named once: {said}"
+        );
+        assert!(!said.contains("no version information"), "{said}");
+        parts(&output)
+    };
+    let seen = SEEN.lines().filter(|line| !line.starts_with('#'));
+    let seen: String = seen.map(|line| format!("{}\n", line.replace("CUDA", cuda))).collect();
+    // Each device's, and what is in use and free of the first.
+    let (memory, others) = output(rig.command(&program));
+    assert_eq!(others, seen, "bare");
+    assert_eq!(memory, [16 * GIB; 3], "bare");
+    let (memory, others) = output(rig.run(&["-g", "0,1", "-m", "1GiB"], &program, &[]));
+    assert_eq!(others, seen, "under a limit");
+    assert_eq!(memory, [GIB; 3], "under a limit");
+    // Nothing stays charged of what was held when a process ended or broke.
+    rig.eventually(crate::client::PATIENCE, "nothing is held", || {
+        rig.truth_allocated() == 0
+    });
+    assert_eq!(rig.ledger_used(), 0);
 }
