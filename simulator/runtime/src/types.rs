@@ -36,7 +36,7 @@ pub struct LaunchConfig {
     pub attribute_count: c_uint,
 }
 
-/// `cudaPointerAttributes` of CUDA 12; CUDA 13's has eight reserved words after it.
+/// `cudaPointerAttributes` of CUDA 12; CUDA 13's has eight words after it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PointerAttributes {
@@ -56,8 +56,12 @@ pub struct PointerAttributes {
 pub struct PointerAttributes13 {
     /// As of CUDA 12.
     pub old: PointerAttributes,
+    /// Which part of its device it is close to, or -1; from 13.5 on.
+    pub locality: c_int,
     /// Zero.
-    pub reserved: [c_long; 8],
+    pub unused: c_int,
+    /// Zero.
+    pub reserved: [c_long; 7],
 }
 
 /// `cudaFuncAttributes`.
@@ -194,16 +198,48 @@ mod tests {
         assert_eq!(size_of::<CuGraphEdgeData>(), 8);
     }
 
+    /// A struct's bytes and its fields' offsets, in the order of the header, of a list that a C compiler made.
+    fn listed(list: &str, name: &str, but: &[&str]) -> Vec<usize> {
+        let mut lines = list.lines().skip_while(|line| !line.starts_with(&format!("{name} ")));
+        let number = |line: &str| line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+        let bytes = lines.next().and_then(number).expect("listed");
+        let fields = lines.take_while(|line| line.starts_with(' '));
+        let fields = fields.filter(|line| !but.iter().any(|name| line.trim().starts_with(name)));
+        std::iter::once(bytes).chain(fields.filter_map(number)).collect()
+    }
+
+    /// As [`listed`], of a struct here.
+    macro_rules! ours {
+        ($type:ty: $($($field:ident).+),*) => {
+            [size_of::<$type>(), $(offset_of!($type, $($field).+)),*]
+        };
+    }
+
     #[test]
     fn offsets_are_those_of_the_headers_12_9_and_13_5() {
-        assert_eq!(offset_of!(LaunchConfig, shared_bytes), 24);
-        assert_eq!(offset_of!(LaunchConfig, attributes), 40);
-        assert_eq!(offset_of!(PointerAttributes, device_pointer), 8);
-        assert_eq!(offset_of!(PointerAttributes, host_pointer), 16);
-        assert_eq!(offset_of!(FuncAttributes, max_dynamic_shared_bytes), 44);
-        assert_eq!(offset_of!(FuncAttributes, preferred_carveout), 48);
-        assert_eq!(offset_of!(FuncAttributes, required_cluster), 56);
-        assert_eq!(offset_of!(FuncAttributes, cluster_policy), 68);
-        assert_eq!(offset_of!(FuncAttributes, non_portable_cluster), 72);
+        let twelve = include_str!("../tests/layouts/12.9.79.txt");
+        let thirteen = include_str!("../tests/layouts/13.5.37.txt");
+        let name = "cudaPointerAttributes";
+        let found = ours!(PointerAttributes: kind, device, device_pointer, host_pointer);
+        assert_eq!(listed(twelve, name, &[]), found);
+        let found = ours!(PointerAttributes13: old.kind, old.device, old.device_pointer, old.host_pointer, locality,
+            reserved);
+        assert_eq!(listed(thirteen, name, &[]), found);
+        let launch = ours!(LaunchConfig: grid, block, shared_bytes, stream, attributes, attribute_count);
+        let function = ours!(FuncAttributes: shared_bytes, constant_bytes, local_bytes, max_threads_per_block,
+            registers, ptx_version, binary_version, cache_mode_ca, max_dynamic_shared_bytes, preferred_carveout,
+            cluster_dim_must_be_set, required_cluster, cluster_policy, non_portable_cluster);
+        // Of one array here. What 13 has put in the place of a reserve is zero, as 12 has it.
+        let but = [
+            "requiredClusterHeight",
+            "requiredClusterDepth",
+            "deviceNode",
+            "sharedMemoryMode",
+            "reserved",
+        ];
+        for list in [twelve, thirteen] {
+            assert_eq!(listed(list, "cudaLaunchConfig_st", &[]), launch);
+            assert_eq!(listed(list, "cudaFuncAttributes", &but), function);
+        }
     }
 }

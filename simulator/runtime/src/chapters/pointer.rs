@@ -10,12 +10,20 @@ use crate::types::{PointerAttributes, PointerAttributes13};
 
 /// `cudaInvalidDeviceId`: of no device.
 const NO_DEVICE: c_int = -2;
+/// Close to no part of its device more than to the others.
+const NO_LOCALITY: c_int = -1;
 
 /// Attributes of an address, in CUDA 13's form.
 pub fn cudaPointerGetAttributes(attributes: *mut PointerAttributes13, pointer: CuDevicePtr) -> CuResult {
     inside(|| {
         let old = attributes_of(pointer)?;
-        put(attributes, PointerAttributes13 { old, reserved: [0; 8] })
+        let made = PointerAttributes13 {
+            old,
+            locality: NO_LOCALITY,
+            unused: 0,
+            reserved: [0; 7],
+        };
+        put(attributes, made)
     })
 }
 

@@ -15,7 +15,8 @@ pub const BYTES_12: usize = 1032;
 /// Bytes of CUDA 13's struct.
 pub const BYTES_13: usize = 1008;
 
-/// Offset in CUDA 12's struct and in 13's (0: dropped), the driver's attribute, and whether the field has 8 bytes.
+/// Offset in CUDA 12's struct and in 13's (0: not in that one), the driver's attribute, and whether the field has
+/// 8 bytes.
 type Field = (usize, usize, c_int, bool);
 
 const FIELDS: &[Field] = &[
@@ -30,18 +31,58 @@ const FIELDS: &[Field] = &[
     (336, 336, 5, false), // maxGridSize
     (340, 340, 6, false),
     (344, 344, 7, false),
-    (348, 0, 13, false),    // clockRate
-    (352, 352, 9, true),    // totalConstMem
-    (360, 360, 75, false),  // major
-    (364, 364, 76, false),  // minor
-    (368, 368, 14, true),   // textureAlignment
-    (376, 376, 51, true),   // texturePitchAlignment
-    (384, 0, 15, false),    // deviceOverlap
-    (388, 384, 16, false),  // multiProcessorCount
-    (392, 0, 17, false),    // kernelExecTimeoutEnabled
-    (396, 388, 18, false),  // integrated
-    (400, 392, 19, false),  // canMapHostMemory
-    (404, 0, 20, false),    // computeMode
+    (348, 0, 13, false),   // clockRate
+    (352, 352, 9, true),   // totalConstMem
+    (360, 360, 75, false), // major
+    (364, 364, 76, false), // minor
+    (368, 368, 14, true),  // textureAlignment
+    (376, 376, 51, true),  // texturePitchAlignment
+    (384, 0, 15, false),   // deviceOverlap
+    (388, 384, 16, false), // multiProcessorCount
+    (392, 0, 17, false),   // kernelExecTimeoutEnabled
+    (396, 388, 18, false), // integrated
+    (400, 392, 19, false), // canMapHostMemory
+    (404, 0, 20, false),   // computeMode
+    (408, 396, 21, false), // maxTexture1D
+    (412, 400, 77, false), // maxTexture1DMipmap
+    (416, 0, 69, false),   // maxTexture1DLinear
+    (420, 404, 22, false), // maxTexture2D
+    (424, 408, 23, false),
+    (428, 412, 73, false), // maxTexture2DMipmap
+    (432, 416, 74, false),
+    (436, 420, 70, false), // maxTexture2DLinear
+    (440, 424, 71, false),
+    (444, 428, 72, false),
+    (448, 432, 45, false), // maxTexture2DGather
+    (452, 436, 46, false),
+    (456, 440, 24, false), // maxTexture3D
+    (460, 444, 25, false),
+    (464, 448, 26, false),
+    (468, 452, 47, false), // maxTexture3DAlt
+    (472, 456, 48, false),
+    (476, 460, 49, false),
+    (480, 464, 52, false), // maxTextureCubemap
+    (484, 468, 42, false), // maxTexture1DLayered
+    (488, 472, 43, false),
+    (492, 476, 27, false), // maxTexture2DLayered
+    (496, 480, 28, false),
+    (500, 484, 29, false),
+    (504, 488, 53, false), // maxTextureCubemapLayered
+    (508, 492, 54, false),
+    (512, 496, 55, false), // maxSurface1D
+    (516, 500, 56, false), // maxSurface2D
+    (520, 504, 57, false),
+    (524, 508, 58, false), // maxSurface3D
+    (528, 512, 59, false),
+    (532, 516, 60, false),
+    (536, 520, 61, false), // maxSurface1DLayered
+    (540, 524, 62, false),
+    (544, 528, 63, false), // maxSurface2DLayered
+    (548, 532, 64, false),
+    (552, 536, 65, false),
+    (556, 540, 66, false), // maxSurfaceCubemap
+    (560, 544, 67, false), // maxSurfaceCubemapLayered
+    (564, 548, 68, false),
     (568, 552, 30, true),   // surfaceAlignment
     (576, 560, 31, false),  // concurrentKernels
     (580, 564, 32, false),  // ECCEnabled
@@ -91,6 +132,13 @@ const FIELDS: &[Field] = &[
     (768, 744, 125, false), // ipcEventSupported
     (772, 748, 120, false), // clusterLaunch
     (776, 752, 129, false), // unifiedFunctionPointers
+    (0, 756, 130, false),   // deviceNumaConfig
+    (0, 760, 131, false),   // deviceNumaId
+    (0, 764, 133, false),   // mpsEnabled
+    (0, 768, 134, false),   // hostNumaId
+    (0, 772, 139, false),   // gpuPciDeviceID
+    (0, 776, 140, false),   // gpuPciSubsystemID
+    (0, 780, 143, false),   // hostNumaMultinodeIpcSupported
 ];
 
 /// CUDA 13's properties.
@@ -142,15 +190,54 @@ fn fill(place: *mut u8, device: CuDevice, bytes: usize, offset: impl Fn(&Field) 
 mod tests {
     use super::*;
 
+    /// The fields of a list that a C compiler made from the public header: name, offset, bytes.
+    fn listed(list: &str) -> (usize, Vec<(&str, usize, usize)>) {
+        let mut lines = list.lines().skip_while(|line| !line.starts_with("cudaDeviceProp "));
+        let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
+        let bytes = number(lines.next().and_then(|line| line.split_whitespace().nth(1)));
+        let fields = lines.take_while(|line| line.starts_with(' ')).map(|line| {
+            let mut words = line.split_whitespace();
+            (
+                words.next().unwrap_or_default(),
+                number(words.next()),
+                number(words.next()),
+            )
+        });
+        (bytes, fields.collect())
+    }
+
     #[test]
-    fn fields_ascend_and_lie_inside_the_structs() {
-        let end = |at: usize, is_wide: bool| at + if is_wide { 8 } else { 4 };
-        let mut last = (0, 0);
-        for &(old, new, attribute, is_wide) in FIELDS {
-            assert!(old >= last.0, "CUDA 12's offset of attribute {attribute}");
-            assert!(new == 0 || new >= last.1, "CUDA 13's offset of attribute {attribute}");
-            last = (end(old, is_wide), if new == 0 { last.1 } else { end(new, is_wide) });
+    fn every_field_of_the_headers_is_filled_and_nothing_beside_them() {
+        let twelve = include_str!("../../tests/layouts/12.9.79.txt");
+        let thirteen = include_str!("../../tests/layouts/13.5.37.txt");
+        type Offset = fn(&Field) -> usize;
+        let both: [(&str, usize, Offset); 2] = [(twelve, BYTES_12, |row| row.0), (thirteen, BYTES_13, |row| row.1)];
+        // Filled by hand, or nothing that a driver on Linux knows.
+        let others = [
+            "name",
+            "uuid",
+            "luid",
+            "luidDeviceNodeMask",
+            "totalGlobalMem",
+            "reserved",
+        ];
+        for (list, bytes, offset) in both {
+            let (listed_bytes, fields) = listed(list);
+            assert_eq!(bytes, listed_bytes);
+            let rows = FIELDS.iter().filter(|row| offset(row) != 0);
+            let mut filled: Vec<_> = rows.map(|row| (offset(row), if row.3 { 8 } else { 4 })).collect();
+            filled.sort_unstable();
+            let wanted = fields.iter().filter(|(name, ..)| !others.contains(name));
+            let parts = wanted.flat_map(|&(name, at, size)| {
+                // Only arrays of three numbers and of two have more bytes than a number; these have eight.
+                let is_wide = size == 8 && FIELDS.iter().any(|row| offset(row) == at && row.3);
+                let step = if is_wide { 8 } else { 4 };
+                assert_eq!(size % step, 0, "{name}");
+                (0..size / step).map(move |place| (at + place * step, step))
+            });
+            assert_eq!(filled, parts.collect::<Vec<_>>());
+            let find = |name: &str| fields.iter().find(|field| field.0 == name).expect("listed").1;
+            assert_eq!((find("name"), find("uuid"), find("totalGlobalMem")), (0, 256, 288));
         }
-        assert!(last.0 <= BYTES_12 && last.1 <= BYTES_13);
     }
 }
