@@ -250,6 +250,9 @@ static void show(const char *what, const void *at) {
   pointer_t *found = &place.attributes;
   printf("%s: type %d device %d, on it %d, on the host %d, guard %u\n", what, found->type, found->device,
          found->device_pointer == at, found->host_pointer == at, place.guard);
+#if CUDA >= 13
+  if (found->locality != -1) printf("close to part %d of a device\n", found->locality);
+#endif
 }
 
 static void kinds_of_memory(void) {

@@ -18,7 +18,8 @@ typedef struct {
   int type, device;
   void *device_pointer, *host_pointer;
 #if CUDA >= 13
-  long reserved[8];
+  int locality, unused;
+  long reserved[7];
 #endif
 } pointer_t;
 // The fields that come first, and room for the others.
