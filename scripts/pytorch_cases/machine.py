@@ -16,12 +16,12 @@ PATIENCE = 300
 class Machine:
     """Two GPUs of `memory`; it ends when its keeper's input does, however this program ends."""
 
-    def __init__(self, partage, work, name, memory="16GiB", gpus=2):
+    def __init__(self, partage, work, name, memory="16GiB", gpus=2, profile="h200"):
         self.partage, self.name = partage, f"{name}-{os.getpid()}"[-32:]
         self.folder = pathlib.Path(work) / self.name
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self.asked = ["--gpus", str(gpus), "--memory", memory]
+        self.asked = ["--gpus", str(gpus), "--memory", memory, "--profile", profile]
         words = [partage, "sim", "--machine", self.name, *self.asked, "--cuda-runtime", "--", "/bin/sh", "-c",
                  "env -0; echo; exec cat >/dev/null"]
         self.keeper = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -62,12 +62,12 @@ class Machine:
             return subprocess.Popen([*prefix, *map(str, words)], env=self.environment | environment, stdout=to,
                                     stderr=to, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.folder)
 
-    def program(self, words, run=(), code=0, **environment):
+    def program(self, words, run=(), code=0, limit=PATIENCE, **environment):
         """Runs a program to its end, and gives what it wrote."""
         prefix = [self.partage, "run", *run, "--"] if run else []
         words = [*prefix, *map(str, words)]
         done = subprocess.run(words, env=self.environment | environment, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=PATIENCE, cwd=self.folder)
+                              stdin=subprocess.DEVNULL, timeout=limit, cwd=self.folder)
         if code is not None and done.returncode != code:
             raise AssertionError(f"exit {done.returncode} of {words}: {(done.stdout + done.stderr)[-3000:]}")
         return done.stdout, done.stderr

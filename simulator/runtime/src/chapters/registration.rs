@@ -142,15 +142,13 @@ pub fn __cudaPopCallConfiguration(
 /// The kernel behind a host function, for the launch of CUDA 13's generated code.
 pub fn __cudaGetKernel(kernel: *mut CuKernel, host: *const c_void) -> CuResult {
     inside(|| {
-        put(
-            kernel,
-            match registry::find_kernel(host) {
-                // Of a fat binary that the driver refuses: the launch says so. Code that `nvcc` made launches whatever this
-                // answers, and a launch of nothing would hide why.
-                Err(code) if code != crate::error::INVALID_FUNCTION => CuKernel(host.cast_mut()),
-                found => found?,
-            },
-        )
+        let found_kernel = match registry::find_kernel(host) {
+            // Of a fat binary that the driver refuses: the launch says so. Code that `nvcc` made launches whatever this
+            // answers, and a launch of nothing would hide why.
+            Err(code) if code != error::INVALID_FUNCTION => CuKernel(host.cast_mut()),
+            found => found?,
+        };
+        put(kernel, found_kernel)
     })
 }
 
