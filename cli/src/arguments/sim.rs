@@ -14,7 +14,7 @@ there. A second `partage sim` joins the machine; the last one to end removes it.
 Programs that use the CUDA driver API run (tinygrad, Numba, plain cu* calls).
 Programs that load the CUDA runtime as a library (PyTorch) run with
 --cuda-runtime, on stand-ins for the vendor's libraries; no GPU is used. A
-runtime that is linked into the program (JAX, CuPy) refuses the simulated driver.
+runtime linked into the program (JAX, CuPy) refuses the simulated driver.
 
 Examples:
   partage sim                                a shell on the simulated machine

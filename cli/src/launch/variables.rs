@@ -14,7 +14,7 @@ const OTHERS: &str = "\
 /// The project's own scripts set or read them, and start `partage` with them in the environment.
 const SCRIPTS: &str = "\
     PARTAGE_CUDA_HEADERS PARTAGE_DEMO_PROFILE PARTAGE_DEMO_STEPS PARTAGE_LIBRARY_WITH_SYMBOLS PARTAGE_NVCC \
-    PARTAGE_RELEASE_LIBRARY PARTAGE_SEED PARTAGE_SKIP_MUSL PARTAGE_SOAK";
+    PARTAGE_RELEASE_LIBRARY PARTAGE_SEED PARTAGE_SKIP_MUSL PARTAGE_SOAK PARTAGE_TORCH_DEBIAN PARTAGE_TORCH_PYPI";
 /// Beginnings of names that simulated machines and the project's own tests have.
 const FAMILIES: &[&str] = &["PARTAGE_SIM_", "PARTAGE_TEST_"];
 const OURS: &str = "PARTAGE_";
