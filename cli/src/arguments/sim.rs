@@ -12,9 +12,10 @@ use clap::Args;
 simulated machine. Nothing reaches a real GPU. Without COMMAND a shell starts
 there. A second `partage sim` joins the machine; the last one to end removes it.
 Programs that use the CUDA driver API run (tinygrad, Numba, plain cu* calls).
-Programs that load the CUDA runtime as a library (PyTorch) run with
---cuda-runtime, on stand-ins for the vendor's libraries; no GPU is used. A
-runtime linked into the program (JAX, CuPy) refuses the simulated driver.
+Programs that load the CUDA runtime as a library run with --cuda-runtime, on
+stand-ins for NVIDIA's libraries: PyTorch where its kernels carry PTX (Debian
+13's), and what torch.compile makes (--profile a100). A runtime linked into the
+program (JAX, CuPy) refuses the simulated driver.
 
 Examples:
   partage sim                                a shell on the simulated machine

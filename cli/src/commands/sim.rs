@@ -286,6 +286,7 @@ fn environment(mut environment: Environment, root: &Path, dir: &Path) -> Environ
     environment.set("PARTAGE_SOCKET_DIR", dir.join("broker"));
     // Left over from a job that has ended (in a living one we would not be here).
     forget_job(&mut environment);
+    cuda_runtime::forget(&mut environment, root);
     if let Some(held) = environment
         .get("LD_PRELOAD")
         .map(|held| held.to_string_lossy().into_owned())

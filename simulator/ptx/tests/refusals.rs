@@ -54,7 +54,7 @@ fn errors_name_line_and_column() {
         (
             ".version 8.0\n.target sm_80\n.global .u32 x = 0x;",
             3,
-            17,
+            18,
             Refusal::Syntax,
         ),
         (

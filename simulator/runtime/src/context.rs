@@ -17,6 +17,8 @@ use crate::{driver, surroundings};
 thread_local! {
     static DEVICE: Cell<CuDevice> = const { Cell::new(0) };
     static SEEN_RESETS: Cell<u32> = const { Cell::new(0) };
+    /// The address of the context that the runtime made current, not the program.
+    static MADE_CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 static PRIMARY: [AtomicPtr<c_void>; MAX_ORDINALS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_ORDINALS];
@@ -71,8 +73,18 @@ pub fn enter() -> Result<(), CuResult> {
     if !current.is_null() && (is_seen || !is_stale(current)) {
         return Ok(());
     }
-    let device = DEVICE.get();
-    check(driver::cuCtxSetCurrent(primary(device)?))
+    make_current(primary(DEVICE.get())?)
+}
+
+fn make_current(context: CuContext) -> Result<(), CuResult> {
+    check(driver::cuCtxSetCurrent(context))?;
+    MADE_CURRENT.set(context.0.addr());
+    Ok(())
+}
+
+/// True in a child of a process that uses the driver.
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
 }
 
 /// The thread's context, whoever made it current.
@@ -82,11 +94,13 @@ pub fn current() -> Result<CuContext, CuResult> {
     Ok(context)
 }
 
-/// True for a context that a reset of its device ended.
+/// True for a context that a reset of its device ended: one that does not answer, or that the runtime made current and
+/// holds no more.
 fn is_stale(context: CuContext) -> bool {
     let mut version = 0;
+    let is_held = || PRIMARY.iter().any(|held| held.load(Ordering::Acquire) == context.0);
     !driver::cuCtxGetApiVersion(context, &mut version).is_success()
-        || PRIMARY.iter().all(|held| held.load(Ordering::Acquire) != context.0)
+        || (MADE_CURRENT.get() == context.0.addr() && !is_held())
 }
 
 /// The primary context of a device, retained once for the process.
@@ -121,7 +135,7 @@ pub fn device() -> Result<CuDevice, CuResult> {
 pub fn set_device(device: CuDevice) -> Result<(), CuResult> {
     exists(device)?;
     let context = primary(device)?;
-    check(driver::cuCtxSetCurrent(context))?;
+    make_current(context)?;
     SEEN_RESETS.set(RESETS.load(Ordering::Acquire));
     DEVICE.set(device);
     Ok(())

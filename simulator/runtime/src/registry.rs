@@ -98,7 +98,8 @@ pub unsafe fn unregister(handle: *mut *mut c_void) {
     let Some(binary) = (unsafe { Binary::of(handle) }) else {
         return;
     };
-    if crate::context::initialise().is_err() {
+    // A forked child has no driver, and the lock may be a thread's that it lacks.
+    if crate::context::is_forked() {
         return;
     }
     change(|registry| {

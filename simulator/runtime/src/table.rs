@@ -140,7 +140,7 @@ macro_rules! runtime_table {
         );
         [both own cuFuncSetAttribute] cudaFuncSetAttribute(host: *const c_void, attribute: c_int, value: c_int);
         [both own cuFuncSetCacheConfig] cudaFuncSetCacheConfig(host: *const c_void, config: c_int);
-        [both straight cuFuncSetSharedMemConfig] cudaFuncSetSharedMemConfig(function: CuFunction, config: c_int);
+        [both unbuilt none] cudaFuncSetSharedMemConfig;
         [both unbuilt none] cudaGLGetDevices;
         [both unbuilt none] cudaGLMapBufferObject;
         [both unbuilt none] cudaGLMapBufferObjectAsync;
@@ -497,9 +497,7 @@ macro_rules! runtime_table {
             host: *const c_void, grid: Dim3, block: Dim3, arguments: *mut *mut c_void, shared_bytes: usize,
             stream: CuStream,
         );
-        [cuda12 straight cuLaunchCooperativeKernelMultiDevice] cudaLaunchCooperativeKernelMultiDevice(
-            launch_params_list: *mut CudaLaunchParams, num_devices: c_uint, flags: c_uint,
-        );
+        [cuda12 unbuilt none] cudaLaunchCooperativeKernelMultiDevice;
         [both own none] cudaLaunchCooperativeKernel_ptsz(
             host: *const c_void, grid: Dim3, block: Dim3, arguments: *mut *mut c_void, shared_bytes: usize,
             stream: CuStream,

@@ -11,8 +11,8 @@ use crate::launch::execute::Environment;
 use crate::launch::installed;
 
 /// The line that says so.
-pub const SAID: &str = "CUDA runtime and cuBLAS are Partage's stand-ins here, cuDNN, NCCL and others refuse by name: \
-                        no GPU and no library of the vendor's is tested";
+pub const SAID: &str = "CUDA runtime and cuBLAS are Partage's stand-ins here; cuDNN, NCCL and others refuse by name. \
+                        No GPU is used, and none of NVIDIA's libraries";
 
 /// Triton assembles its PTX with the programs that these name: the second from sm_90 on, by its newer versions.
 const PTXAS: [&str; 2] = ["TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"];
@@ -69,6 +69,18 @@ pub fn offer(environment: &mut Environment, root: &Path, machine: &Path) {
             .is_none_or(|path| Path::new(path).starts_with(root))
         {
             environment.set(name, folder.join("ptxas"));
+        }
+    }
+}
+
+/// Takes away what `offer` gave to a program of another machine.
+pub fn forget(environment: &mut Environment, root: &Path) {
+    for name in PTXAS {
+        if environment
+            .get(name)
+            .is_some_and(|path| Path::new(path).starts_with(root))
+        {
+            environment.remove(name);
         }
     }
 }
@@ -134,5 +146,8 @@ mod tests {
         );
         assert_eq!(get(PTXAS[0]).as_deref(), Some("/opt/ptxas"));
         assert_eq!(get(PTXAS[1]).as_deref(), Some("/tmp/partage-sim-1/m/cuda/ptxas"));
+        forget(&mut environment, root);
+        let kept = PTXAS.map(|name| environment.get(name).is_some());
+        assert_eq!(kept, [true, false], "a machine's own goes with it");
     }
 }

@@ -123,7 +123,7 @@ on_machine! {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut listed = BTreeSet::new();
         for list in ["cublas", "cublasLt", "cudnn"] {
-            let path = root.join(format!("../machine/names/{list}.txt"));
+            let path = root.join(format!("../stand-ins/names/{list}.txt"));
             let text = std::fs::read_to_string(&path).expect("a list of names");
             listed.extend(text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned));
         }
