@@ -17,7 +17,7 @@ blocks = []
 try:
     while len(blocks) < 10_000:
         blocks.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
-    print("never refused")
+    sys.exit("10,000 blocks and never refused")
 except torch.cuda.OutOfMemoryError as refused:
     text = str(refused)
 print("blocks", len(blocks))

@@ -6,9 +6,6 @@
 //! answer becomes the thread's last error, but for rows that write their answer down (`-> type`). A row that is not
 //! built names itself once and answers `cudaErrorNotSupported`.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::io::Write;
-
 use partage_abi::types::CuResult;
 
 macro_rules! export {
@@ -60,8 +57,7 @@ macro_rules! export {
     (@row unbuilt $call:ident $name:ident) => {
         #[unsafe(export_name = concat!("partage_", stringify!($name)))]
         pub extern "C" fn entry() -> CuResult {
-            static IS_SAID: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
-            crate::entry::refuse(&IS_SAID, stringify!($name))
+            crate::entry::refuse(stringify!($name))
         }
     };
 }
@@ -70,14 +66,8 @@ crate::table::runtime_table! { export }
 
 /// Answers for a function that is not built, and says so at its first call.
 #[cold]
-fn refuse(is_said: &AtomicBool, name: &str) -> CuResult {
-    if !is_said.swap(true, Ordering::Relaxed) {
-        let name = name.strip_suffix("_v12").unwrap_or(name);
-        // A program may have closed its stderr: that is no reason to end it.
-        let _ = writeln!(
-            std::io::stderr(),
-            "partage: {name} is not part of the stand-in CUDA runtime: it answers cudaErrorNotSupported (801)"
-        );
-    }
+fn refuse(name: &str) -> CuResult {
+    let name = name.strip_suffix("_v12").unwrap_or(name);
+    crate::refuse::say(name, "the CUDA runtime", CuResult::NOT_SUPPORTED.0);
     crate::error::record(CuResult::NOT_SUPPORTED)
 }
