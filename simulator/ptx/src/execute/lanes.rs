@@ -258,31 +258,40 @@ pub trait Compare {
 /// Defines a handler twice, for any processor and for one with AVX2 and FMA, and the function that picks one.
 ///
 /// Fused multiply-add in software costs about 50 times the instruction, and the compiler vectorises the lane loops to
-/// eight instead of four words.
+/// eight instead of four words. A handler `by lanes` has a last parameter, whether it computes eight lanes at once:
+/// [`WITHOUT_AVX2`] in the form for any processor.
 macro_rules! handler {
     ($(#[$doc:meta])* $pick:ident, $inner:ident $(<$($parameter:ident: $bound:path),+>)?) => {
+        $crate::execute::lanes::handler!(@ $(#[$doc])* $pick, [$($($parameter: $bound),+)?],
+            $inner $(::<$($parameter),+>)?, $inner $(::<$($parameter),+>)?);
+    };
+    ($(#[$doc:meta])* $pick:ident, $inner:ident<$parameter:ident: $bound:path> by lanes) => {
+        $crate::execute::lanes::handler!(@ $(#[$doc])* $pick, [$parameter: $bound],
+            $inner::<$parameter, { $crate::execute::lanes::WITHOUT_AVX2 }>, $inner::<$parameter, true>);
+    };
+    (@ $(#[$doc:meta])* $pick:ident, [$($parameter:ident: $bound:path),*], $plain:expr, $wide:expr) => {
         $(#[$doc])*
-        pub fn $pick $(<$($parameter: $bound),+>)?() -> $crate::execute::lanes::Handler {
-            unsafe fn plain $(<$($parameter: $bound),+>)?(
+        pub fn $pick<$($parameter: $bound),*>() -> $crate::execute::lanes::Handler {
+            unsafe fn plain<$($parameter: $bound),*>(
                 lanes: &mut $crate::execute::lanes::Lanes, inst: &$crate::execute::lanes::Inst, mask: u32,
             ) -> bool {
                 // SAFETY: same contract.
-                unsafe { $inner $(::<$($parameter),+>)?(lanes, inst, mask) }
+                unsafe { $plain(lanes, inst, mask) }
             }
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-                unsafe fn wide $(<$($parameter: $bound),+>)?(
+                unsafe fn wide<$($parameter: $bound),*>(
                     lanes: &mut $crate::execute::lanes::Lanes, inst: &$crate::execute::lanes::Inst, mask: u32,
                 ) -> bool {
                     // SAFETY: same contract.
-                    unsafe { $inner $(::<$($parameter),+>)?(lanes, inst, mask) }
+                    unsafe { $wide(lanes, inst, mask) }
                 }
                 if $crate::execute::lanes::has_wide_vectors() {
-                    return wide $(::<$($parameter),+>)?;
+                    return wide::<$($parameter),*>;
                 }
             }
-            plain $(::<$($parameter),+>)?
+            plain::<$($parameter),*>
         }
     };
 }
@@ -304,27 +313,12 @@ pub fn has_wide_vectors() -> bool {
 
 type RawOf<T> = <T as Lane>::Raw;
 
-/// Lanes from which on computing all 32, eight at a time, costs less than computing those alone.
+/// Lanes from which on computing whole groups of [`TOGETHER`] costs less than computing those alone.
 pub const WORTH_ALL: u32 = 4;
 
-/// Writes the lanes in the mask.
-///
-/// # Safety
-/// `d` is a row of such words.
-#[inline(always)]
-unsafe fn put<R: Word>(d: *mut [R; LANES], result: &[R; LANES], mask: u32) {
-    // SAFETY: by contract.
-    unsafe {
-        if mask == ALL {
-            *d = *result;
-        } else {
-            for (lane, value) in result.iter().enumerate() {
-                let old = (*d)[lane];
-                (*d)[lane] = if mask >> lane & 1 == 1 { *value } else { old };
-            }
-        }
-    }
-}
+/// Whether a processor without AVX2 computes several lanes at once. Of the x86-64 processors those are older than 2013:
+/// a second vectorised form of each handler would be a fifth of the simulated driver.
+pub const WITHOUT_AVX2: bool = cfg!(not(target_arch = "x86_64"));
 
 /// Lanes that are computed together. A loop over all of them is unrolled to scalars where the compiler optimises most.
 const TOGETHER: usize = 8;
@@ -332,22 +326,27 @@ const TOGETHER: usize = 8;
 /// Computes the lanes in the mask. Every lane of `d` may be a source of the same lane. A macro, for a closure would be
 /// compiled without the wide handler's instructions, and a fused multiply-add would be a call for each lane.
 macro_rules! lanes_of {
-    ($mask:expr, $d:expr, |$lane:ident| $value:expr) => {
-        if $mask == ALL {
+    ($together:ident, $mask:expr, $d:expr, |$lane:ident| $value:expr) => {
+        if $together && $mask.count_ones() >= WORTH_ALL {
             for first in (0..LANES).step_by(TOGETHER) {
                 let mut result = [Default::default(); TOGETHER];
                 for (index, slot) in result.iter_mut().enumerate() {
                     let $lane = first + index;
                     *slot = $value;
                 }
-                (&raw mut (*$d)[first]).cast::<[_; TOGETHER]>().write(result);
+                let to = (&raw mut (*$d)[first]).cast::<[_; TOGETHER]>();
+                if $mask != ALL {
+                    let old = to.read();
+                    for (index, slot) in result.iter_mut().enumerate() {
+                        *slot = if $mask >> (first + index) & 1 == 1 {
+                            *slot
+                        } else {
+                            old[index]
+                        };
+                    }
+                }
+                to.write(result);
             }
-        } else if $mask.count_ones() >= WORTH_ALL {
-            let mut result = [Default::default(); LANES];
-            for ($lane, slot) in result.iter_mut().enumerate() {
-                *slot = $value;
-            }
-            put($d, &result, $mask);
         } else {
             each_lane($mask, |$lane| (*$d)[$lane] = $value);
         }
@@ -355,33 +354,33 @@ macro_rules! lanes_of {
 }
 
 handler!(/// Handler of a one-operand operation.
-    unary, map1<O: Unary>);
+    unary, map1<O: Unary> by lanes);
 handler!(/// Handler of a two-operand operation.
-    binary, map2<O: Binary>);
+    binary, map2<O: Binary> by lanes);
 handler!(/// Handler of a three-operand operation.
-    ternary, map3<O: Ternary>);
+    ternary, map3<O: Ternary> by lanes);
 handler!(/// Handler of a comparison; see [`setp_bits`].
-    compare, map_compare<O: Compare>);
+    compare, map_compare<O: Compare> by lanes);
 
 #[inline(always)]
-unsafe fn map1<O: Unary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
+unsafe fn map1<O: Unary, const AT_ONCE: bool>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     // SAFETY: the module's rule on handlers; reading by lane and writing afterwards allows `d` to be a source.
     unsafe {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        lanes_of!(mask, d, |lane| O::apply(O::A::of((*a)[lane]), inst.x).raw());
+        lanes_of!(AT_ONCE, mask, d, |lane| O::apply(O::A::of((*a)[lane]), inst.x).raw());
     }
     true
 }
 
 #[inline(always)]
-unsafe fn map2<O: Binary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
+unsafe fn map2<O: Binary, const AT_ONCE: bool>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     // SAFETY: as in `map1`.
     unsafe {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let b = lanes.row::<RawOf<O::B>>(inst.b);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        lanes_of!(mask, d, |lane| O::apply(
+        lanes_of!(AT_ONCE, mask, d, |lane| O::apply(
             O::A::of((*a)[lane]),
             O::B::of((*b)[lane]),
             inst.x
@@ -392,14 +391,14 @@ unsafe fn map2<O: Binary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
 }
 
 #[inline(always)]
-unsafe fn map3<O: Ternary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
+unsafe fn map3<O: Ternary, const AT_ONCE: bool>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     // SAFETY: as in `map1`.
     unsafe {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let b = lanes.row::<RawOf<O::B>>(inst.b);
         let c = lanes.row::<RawOf<O::C>>(inst.c);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        lanes_of!(mask, d, |lane| {
+        lanes_of!(AT_ONCE, mask, d, |lane| {
             O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), O::C::of((*c)[lane]), inst.x).raw()
         });
     }
@@ -420,13 +419,13 @@ pub mod setp_bits {
 }
 
 #[inline(always)]
-unsafe fn map_compare<O: Compare>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
+unsafe fn map_compare<O: Compare, const AT_ONCE: bool>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     // SAFETY: the module's rule on handlers.
     unsafe {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let b = lanes.row::<RawOf<O::A>>(inst.b);
         let mut found = 0u32;
-        if mask.count_ones() >= WORTH_ALL {
+        if AT_ONCE && mask.count_ones() >= WORTH_ALL {
             for lane in 0..LANES {
                 found |= u32::from(O::apply(O::A::of((*a)[lane]), O::A::of((*b)[lane]))) << lane;
             }
