@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::lanes::{Binary, Inst, LANES, Lane, Lanes, NO_GUARD, handler};
+use super::lanes::{Binary, Handler, Inst, LANES, Lane, Lanes, NO_GUARD};
 use super::memory::{Element, find};
 use super::spaces::SpaceTag;
 
@@ -113,10 +113,13 @@ impl<U: Update, S: SpaceTag> Atomically for Atomic<U, S> {
     type S = S;
 }
 
-handler!(/// `atom`: address in row `a` plus `x`, operands `b` and `c`; `d` is the old value, or [`NO_GUARD`] for `red`.
-    atomic, atomic_lanes<A: Atomically>);
+/// `atom`: address in row `a` plus `x`, operands `b` and `c`; `d` is the old value, or [`NO_GUARD`] for `red`. Of one form
+/// for all processors: nothing in it goes by eight lanes.
+#[must_use]
+pub fn atomic<A: Atomically>() -> Handler {
+    atomic_lanes::<A>
+}
 
-#[inline(always)]
 unsafe fn atomic_lanes<A: Atomically>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     let mut found = [std::ptr::null_mut(); LANES];
     // SAFETY: the rule on handlers in `lanes`; `find` gave valid, aligned places for every lane in the mask.
