@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows a way to its end, and says what it came to: to the commands that wait, and as an event.
 
-use partage_policy::{
-    Event, Obstacle, Outcome, Passage, Patience, Process, Residence, Return, Stage, Ticket, Trouble, stands,
-};
+use partage_policy::{Event, Obstacle, Outcome, Patience, Process, Residence, Return, Stage, Ticket, Trouble, stands};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -62,12 +60,39 @@ impl Engine {
     }
 
     /// Says what a way came to; `is_left`: a process of the job lives.
-    fn finish(&mut self, site: &mut Site, job: JobId, way: Way, (outcome, is_left): (Outcome, bool)) {
-        let Phase::Passing { passage, .. } = &way.phase else {
-            return;
+    fn finish(&mut self, site: &mut Site, job: JobId, mut way: Way, (outcome, is_left): (Outcome, bool)) {
+        let is_recovery = matches!(way.purpose, Purpose::Recover(_));
+        let (text, why) = match way.is_being_written && !is_recovery {
+            true => {
+                let why = reason(&way);
+                self.wait_until_whole(site, job, way, (outcome, is_left));
+                (format!("{job} runs again, and its snapshot is being written"), why)
+            }
+            false => self.say_what_came(site, job, &mut way, (outcome, is_left)),
         };
-        let why = reason(passage, way.why.as_deref());
-        let (kind, text) = said_of(site, job, &way, (outcome, is_left), &why);
+        let is_over = site.policy.processes(job).is_empty();
+        let end = match outcome {
+            _ if !is_left && is_over => Return::Ended,
+            _ if !is_left => Return::Never(left_the_gpu(job)),
+            Outcome::Here => Return::Back(text),
+            Outcome::Poisoned => Return::Never(text),
+            // Told to come while this was under way: that begins now.
+            Outcome::Away if self.ways.to_come.contains(&job) => return,
+            Outcome::Away => Return::NoRoom(why),
+        };
+        site.tell(Event::Returned { job, end });
+    }
+
+    /// Publishes what a way came to, and answers the commands that wait for it. Answers the words, and why.
+    pub(super) fn say_what_came(
+        &mut self,
+        site: &mut Site,
+        job: JobId,
+        way: &mut Way,
+        (outcome, is_left): (Outcome, bool),
+    ) -> (String, String) {
+        let why = reason(way);
+        let (kind, text) = said_of(site, job, way, (outcome, is_left), &why);
         // What is tried again each second is said once.
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             site.publish(kind, Some(job), None, text.clone());
@@ -104,7 +129,7 @@ impl Engine {
             _ => outcome == Outcome::Away,
         };
         let is_over = site.policy.processes(job).is_empty();
-        for ticket in way.tickets {
+        for ticket in std::mem::take(&mut way.tickets) {
             match (is_done, is_left) {
                 (true, _) => site.answer_ticket(ticket, Reply::Done { message: text.clone() }),
                 (_, false) if is_over => {
@@ -113,7 +138,7 @@ impl Engine {
                 // It executed another program, or was ended, and its job lives.
                 (_, false) => site.deny_ticket(ticket, ErrorCode::Failed, left_the_gpu(job), None),
                 _ => {
-                    let hint = match passage.trouble().filter(|_| outcome == Outcome::Here) {
+                    let hint = match trouble(way).filter(|_| outcome == Outcome::Here) {
                         Some(trouble) if trouble.is_work_in_flight() => give_it_longer(way.patience),
                         _ => format!("partage why {job}"),
                     };
@@ -121,16 +146,7 @@ impl Engine {
                 }
             }
         }
-        let end = match (outcome, &way.purpose) {
-            _ if !is_left && is_over => Return::Ended,
-            _ if !is_left => Return::Never(left_the_gpu(job)),
-            (Outcome::Here, _) => Return::Back(text),
-            (Outcome::Poisoned, _) => Return::Never(text),
-            // Told to come while this was under way: that begins now.
-            (Outcome::Away, _) if self.ways.to_come.contains(&job) => return,
-            (Outcome::Away, _) => Return::NoRoom(why),
-        };
-        site.tell(Event::Returned { job, end });
+        (text, why)
     }
 
     /// A process ended: its job's passage hears of it at the next turn.
@@ -248,10 +264,17 @@ fn give_it_longer(patience: Patience) -> String {
     format!("it was waited for {waited}: --drain-timeout gives it longer")
 }
 
-/// Why a passage did not come to what it was begun for.
-fn reason(passage: &Passage, why: Option<&str>) -> String {
-    let trouble = passage.trouble().map(Trouble::to_string);
-    match (trouble, why) {
+/// The first failure of a way's passage.
+fn trouble(way: &Way) -> Option<&Trouble> {
+    match &way.phase {
+        Phase::Passing { passage, .. } => passage.trouble(),
+        _ => None,
+    }
+}
+
+/// Why a way did not come to what it was begun for.
+fn reason(way: &Way) -> String {
+    match (trouble(way).map(Trouble::to_string), way.why.as_deref()) {
         (Some(trouble), Some(why)) => format!("{trouble} ({why})"),
         (Some(trouble), None) => trouble,
         (None, Some(why)) => why.to_owned(),
@@ -271,7 +294,11 @@ fn saved(
     match saved.filter(|_| outcome == Outcome::Here) {
         Some(((generation, bytes), to)) => {
             let (folder, bytes) = (to.folder.display(), format_bytes(bytes));
-            let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}");
+            let stood = way
+                .stood_ns
+                .map(|ns| format!("; it stood for {} of that", format_duration(ns)));
+            let stood = stood.unwrap_or_default();
+            let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}{stood}");
             match (is_saved, to.is_to_stop) {
                 (true, _) if is_left => ("job-saved", text),
                 (true, _) => ("job-saved", format!("{text}; it has ended")),

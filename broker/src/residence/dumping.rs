@@ -139,7 +139,9 @@ pub(super) fn sweep_saving(site: &Site) {
         let number = path
             .file_stem()
             .and_then(|stem| stem.to_str()?.strip_prefix('j')?.parse().ok());
-        if number.is_none_or(|number| residence(number).is_none_or(|residence| residence == Residence::Here)) {
+        let is_here = |number| residence(number).is_none_or(|residence| residence == Residence::Here);
+        let is_taken = |number: u64| is_being_written(site, JobId(number));
+        if number.is_none_or(|number| is_here(number) && !is_taken(number)) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -156,7 +158,7 @@ fn desk(site: &Site, job: JobId) -> Desk {
 
 fn dump(site: &mut Site, job: JobId, way: &mut Way) -> Beginning {
     let desk = desk(site, job);
-    if matches!(desk.standing(), Standing::Runs) {
+    if matches!(desk.standing(), Standing::Runs | Standing::Dumped) {
         return Beginning::Waits(Waiting::Dumped);
     }
     if way.dumping.is_none()
@@ -177,17 +179,45 @@ fn dump(site: &mut Site, job: JobId, way: &mut Way) -> Beginning {
     Beginning::Waits(Waiting::Dumped)
 }
 
-/// What became of the dump; none while it is under way.
-pub(super) fn dumped(site: &mut Site, job: JobId, way: &mut Way) -> Option<Answer> {
+/// What became of the dump; none while CRIU has not all of the job.
+pub(super) fn dumped(site: &Site, job: JobId, way: &mut Way) -> Option<Answer> {
+    way.is_being_written = false;
+    match what_became(site, job, way) {
+        Written::Runs => None,
+        Written::Dumped => {
+            way.is_being_written = true;
+            Some(Answer::Done)
+        }
+        Written::Whole => Some(Answer::Done),
+        Written::Failed(code) => Some(Answer::Refused(code)),
+    }
+}
+
+/// How far a dump is.
+pub(super) enum Written {
+    /// CRIU has not all of the job.
+    Runs,
+    /// It has, and the files are being made whole.
+    Dumped,
+    /// The snapshot is whole: the way knows which.
+    Whole,
+    /// It failed, by this code: the way knows why.
+    Failed(i32),
+}
+
+/// Looks how far a dump is, and takes its outcome.
+pub(super) fn what_became(site: &Site, job: JobId, way: &mut Way) -> Written {
     let desk = desk(site, job);
     let standing = desk.standing();
-    if matches!(standing, Standing::Runs) {
-        return None;
+    match standing {
+        Standing::Runs => return Written::Runs,
+        Standing::Dumped => return Written::Dumped,
+        Standing::Over(_) | Standing::Nothing => {}
     }
     if let Some(child) = &mut way.dumping {
         // It let go of its lock as it ended, and is not to stay as a dead one.
         match child.try_wait() {
-            Ok(None) => return None,
+            Ok(None) => return Written::Runs,
             Ok(Some(_)) | Err(_) => way.dumping = None,
         }
     }
@@ -195,17 +225,22 @@ pub(super) fn dumped(site: &mut Site, job: JobId, way: &mut Way) -> Option<Answe
     match standing {
         Standing::Over(DumpOutcome::Saved { generation, bytes }) => {
             way.saved = Some((generation, bytes));
-            Some(Answer::Done)
+            Written::Whole
         }
         Standing::Over(DumpOutcome::Failed { why }) => {
             way.why = Some(why);
-            Some(Answer::Refused(code::NOT_SUPPORTED))
+            Written::Failed(code::NOT_SUPPORTED)
         }
-        Standing::Runs | Standing::Nothing => {
+        _ => {
             way.why = Some("the process that saves it died".to_owned());
-            Some(Answer::Refused(code::OPERATING_SYSTEM))
+            Written::Failed(code::OPERATING_SYSTEM)
         }
     }
+}
+
+/// Is a snapshot of the job being written, for this broker or for one before it?
+pub(super) fn is_being_written(site: &Site, job: JobId) -> bool {
+    desk(site, job).is_taken()
 }
 
 fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String> {

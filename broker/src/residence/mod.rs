@@ -41,6 +41,7 @@ mod steps;
 mod turns;
 mod waits;
 mod way;
+mod writing;
 
 pub(crate) use engine::Engine;
 pub(crate) use restoring::{has_needs, owe};

@@ -7,6 +7,7 @@ use std::path::Path;
 use partage_policy::Residence;
 use partage_protocol::units::{JobId, SECOND_NS};
 
+use super::dumping::is_being_written;
 use super::engine::Engine;
 use super::facts::{residence_of, saved_every, waits_to_start};
 use super::way::{Leaving, Purpose, SaveTo};
@@ -27,13 +28,24 @@ impl Engine {
             return self.periodic.put_off(site.now.ns);
         }
         let every = |job: &JobId| saved_every(site, *job).map(|saved| (*job, saved.every_ns.max(SECOND_NS)));
-        let jobs: Vec<(JobId, u64)> = site.jobs.ids().filter_map(|job| every(&job)).collect();
+        // A snapshot that a broker before began is no generation yet: the next is counted from it once it is one.
+        let is_unknown =
+            |job: JobId| !self.ways.has(job) && !self.ways.writing.contains_key(&job) && is_being_written(site, job);
+        let (unknown, jobs): (Vec<_>, Vec<_>) = site
+            .jobs
+            .ids()
+            .filter_map(|job| every(&job))
+            .partition(|(job, _)| is_unknown(*job));
         let mut periodic = std::mem::take(&mut self.periodic);
         let due = periodic.take_due(&jobs, |job| unsaved_ns(site, job), site.now.ns);
         self.periodic = periodic;
+        if !unknown.is_empty() {
+            self.periodic.put_off(site.now.ns);
+        }
         for job in due {
             let is_here = residence_of(site, job) == Residence::Here;
-            if is_here && !self.ways.has(job) && !waits_to_start(site, job) {
+            let is_busy = self.ways.has(job) || self.ways.writing.contains_key(&job);
+            if is_here && !is_busy && !waits_to_start(site, job) {
                 self.save_by_itself(site, job);
             }
         }

@@ -7,6 +7,7 @@ use partage_policy::{Access, Caller, Obstacle, Patience, Process, Residence, Tar
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::units::JobId;
 
+use super::dumping::is_being_written;
 use super::engine::Engine;
 use super::facts::processes_with_library;
 use super::way::{Leaving, Purpose, SaveTo};
@@ -48,6 +49,11 @@ impl Engine {
     ) -> Result<(), (ErrorCode, String)> {
         if self.ways.has(job) {
             let busy = Obstacle::NotHere(job, Residence::Coming).to_string();
+            return Err((ErrorCode::Failed, busy));
+        }
+        if is_being_written(site, job) {
+            let busy =
+                format!("the last snapshot of {job} is being written: try again when it is whole (partage events)");
             return Err((ErrorCode::Failed, busy));
         }
         tree_of(site, job).map_err(|message| (ErrorCode::Failed, message))?;

@@ -6,6 +6,7 @@ use partage_protocol::units::JobId;
 use super::engine::Engine;
 use super::waits::{answer_of, end_or_wait};
 use super::way::{Begun, Phase, Turn, Way};
+use super::writing::Writing;
 use crate::host::checkpoint::Outcome;
 use crate::site::Site;
 
@@ -66,6 +67,7 @@ impl Engine {
         }
         self.take_ended_moves();
         self.tick_restores(site);
+        self.tick_writing(site);
         let jobs: Vec<JobId> = self.ways.by_job.keys().copied().collect();
         for job in jobs {
             let Some(mut way) = self.ways.by_job.remove(&job) else {
@@ -93,7 +95,8 @@ impl Engine {
             Phase::Passing { step, .. } => step.as_ref().map_or(0, Begun::due_ns),
         };
         let due = self.ways.by_job.values().map(due);
-        let due = due.chain(self.ways.restores.values().copied()).min();
+        let due = due.chain(self.ways.restores.values().copied());
+        let due = due.chain(self.ways.writing.values().map(Writing::due_ns)).min();
         due.unwrap_or(u64::MAX)
     }
 }

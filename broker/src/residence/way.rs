@@ -10,6 +10,8 @@ use partage_policy::{
 };
 use partage_protocol::units::{DeviceUuid, JobId};
 
+use super::writing::Writing;
+
 /// Everything that is under way.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
@@ -30,6 +32,8 @@ pub(super) struct Ways {
     pub(super) drains: BTreeMap<DeviceUuid, Drain>,
     /// Moves that came to something, of which the drains have not heard.
     pub(super) ended_moves: Vec<EndedMove>,
+    /// Jobs that go on while their snapshots are made whole.
+    pub(super) writing: BTreeMap<JobId, Writing>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
     /// Commands that wait until all processes of a job that is restored said hello.
@@ -163,6 +167,10 @@ pub(super) struct Way {
     pub save_to: Option<SaveTo>,
     /// The process that has it dumped, where this broker began it.
     pub dumping: Option<Child>,
+    /// CRIU has all of it, and its files are not whole yet.
+    pub is_being_written: bool,
+    /// For how long the job stood, where that is less than its snapshot took.
+    pub stood_ns: Option<u64>,
     /// The snapshot's generation, and the bytes of its files.
     pub saved: Option<(u64, u64)>,
     /// A drain does not wait for it any more.
@@ -275,6 +283,8 @@ impl Way {
             took: Vec::new(),
             save_to: None,
             dumping: None,
+            is_being_written: false,
+            stood_ns: None,
             saved: None,
             is_given_up: false,
         }

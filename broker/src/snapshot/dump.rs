@@ -3,7 +3,8 @@
 //!
 //! It has a session of its own and outlives the broker. Nobody kills it or CRIU: a CRIU that dies at the wrong instant
 //! takes the job with it. While it runs it holds the lock that it got as standard input; before it ends it writes its
-//! outcome. A lock that is free without an outcome means that it died.
+//! outcome. A lock that is free without an outcome means that it died. A job that is to go on does so as soon as CRIU has
+//! all of it: the sums, and the disk, are waited for by this process alone.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -31,8 +32,10 @@ pub struct Desk {
 /// How a dump stands.
 #[derive(Debug)]
 pub enum Standing {
-    /// Under way.
+    /// Under way, and the processes stand.
     Runs,
+    /// CRIU has the processes, and the files are being made whole.
+    Dumped,
     /// Over.
     Over(DumpOutcome),
     /// There is none, or it died without an outcome.
@@ -80,15 +83,25 @@ impl Desk {
         // First the lock: it is free only once the outcome is written.
         match self.try_lock() {
             // A lock that cannot be asked for now (no descriptor is left) says nothing.
-            Ok(None) | Err(_) => Standing::Runs,
-            Ok(Some(_)) => match std::fs::read(&self.outcome)
-                .ok()
-                .map(|text| serde_json::from_slice(&text))
-            {
-                Some(Ok(outcome)) => Standing::Over(outcome),
-                _ => Standing::Nothing,
+            Ok(None) | Err(_) => match self.said() {
+                Some(DumpOutcome::Dumped) => Standing::Dumped,
+                _ => Standing::Runs,
+            },
+            Ok(Some(_)) => match self.said() {
+                Some(DumpOutcome::Dumped) | None => Standing::Nothing,
+                Some(outcome) => Standing::Over(outcome),
             },
         }
+    }
+
+    fn said(&self) -> Option<DumpOutcome> {
+        serde_json::from_slice(&std::fs::read(&self.outcome).ok()?).ok()
+    }
+
+    /// Does a process carry an order out, of this broker or of one before it?
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.lock.exists() && matches!(self.standing(), Standing::Runs | Standing::Dumped)
     }
 
     /// Forgets an outcome that was taken.
@@ -123,7 +136,7 @@ pub fn serve(order: &Path, outcome: &Path) {
     let result = std::fs::read(order)
         .map_err(|error| format!("cannot read the order: {error}"))
         .and_then(|text| serde_json::from_slice::<DumpOrder>(&text).map_err(|error| format!("no order: {error}")))
-        .and_then(carry_out);
+        .and_then(|order| carry_out(&order, outcome));
     let said = match result {
         Ok((generation, bytes)) => DumpOutcome::Saved { generation, bytes },
         Err(why) => DumpOutcome::Failed { why },
@@ -132,14 +145,14 @@ pub fn serve(order: &Path, outcome: &Path) {
     let _ = serde_json::to_vec(&said).map(|text| write_whole(outcome, &text));
 }
 
-fn carry_out(order: DumpOrder) -> Result<(u64, u64), String> {
+fn carry_out(order: &DumpOrder, outcome: &Path) -> Result<(u64, u64), String> {
     let folder = Folder::open(&order.folder)?;
-    let saved = save_in(&folder.way(), &order);
+    let saved = save_in(&folder.way(), order, outcome);
     saved.map_err(|why| folder.named(&why))
 }
 
 /// In the folder that was opened, whatever its name means by now.
-fn save_in(folder: &Path, order: &DumpOrder) -> Result<(u64, u64), String> {
+fn save_in(folder: &Path, order: &DumpOrder, outcome: &Path) -> Result<(u64, u64), String> {
     let _lock = lock_folder(folder)?;
     let version = criu::version(&order.criu)?;
     let store = Store::new(folder, Disk);
@@ -148,7 +161,13 @@ fn save_in(folder: &Path, order: &DumpOrder) -> Result<(u64, u64), String> {
     let begun = store.begin(&format!("{}", std::process::id())).map_err(text)?;
     let dumped = fill(order, &begun, version);
     match dumped {
-        Ok(manifest) => store.commit(&begun, manifest, order.keep).map_err(text),
+        Ok(manifest) => {
+            if !order.is_to_stop {
+                // The job goes on meanwhile. Where this cannot be written it stands until the end.
+                let _ = serde_json::to_vec(&DumpOutcome::Dumped).map(|text| write_whole(outcome, &text));
+            }
+            store.commit(&begun, manifest, order.keep).map_err(text)
+        }
         Err(why) => {
             store.sweep();
             Err(why)

@@ -6,10 +6,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FallocateFlags, fallocate};
 use partage_protocol::snapshot::Sum;
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
+/// Zeros are looked for in blocks of so many bytes; the blocks of file systems are not larger.
+const BLOCK: usize = 1 << 16;
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// The file system, as far as a snapshot needs it.
 pub trait Files {
@@ -24,6 +28,8 @@ pub trait Files {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// A file's length, and the sum of its content.
     fn sum(&self, path: &Path) -> io::Result<(u64, u64)>;
+    /// The same of a file that was just written, whose zeros take no room on the disk afterwards.
+    fn sum_and_thin(&self, path: &Path) -> io::Result<(u64, u64)>;
     /// Makes a folder for its owner alone.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
     /// Makes a file, or writes one anew.
@@ -64,20 +70,28 @@ impl Files for Disk {
     }
 
     fn sum(&self, path: &Path) -> io::Result<(u64, u64)> {
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)?;
-        let (mut sum, mut length, mut piece) = (Sum::default(), 0, vec![0; PIECE]);
-        loop {
-            match file.read(&mut piece)? {
-                0 => return Ok((length, sum.finish())),
-                count => {
-                    sum.add(&piece[..count]);
-                    length += count as u64;
-                }
+        each_piece(&file, |_, _| {})
+    }
+
+    fn sum_and_thin(&self, path: &Path) -> io::Result<(u64, u64)> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
+        each_piece(&file, |at, piece| {
+            for (from, length) in zeros(piece) {
+                let from = at.saturating_add(from as u64);
+                let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                let place = i64::try_from(from).ok().zip(i64::try_from(length).ok());
+                // A file system without holes keeps the zeros.
+                let _ = place.map(|(from, length)| fallocate(&file, flags, from, length));
             }
-        }
+        })
     }
 
     fn make_folder(&self, path: &Path) -> io::Result<()> {
@@ -114,6 +128,37 @@ impl Files for Disk {
     }
 }
 
+/// Reads a file to its end, piece by piece: its length, and the sum of its content.
+fn each_piece(mut file: &File, mut each: impl FnMut(u64, &[u8])) -> io::Result<(u64, u64)> {
+    let (mut sum, mut length, mut piece) = (Sum::default(), 0, vec![0; PIECE]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((length, sum.finish())),
+            count => {
+                sum.add(&piece[..count]);
+                each(length, &piece[..count]);
+                length += count as u64;
+            }
+        }
+    }
+}
+
+/// Places and lengths of the runs of zeros in a piece, in whole blocks of [`BLOCK`].
+fn zeros(piece: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (number, block) in piece.chunks_exact(BLOCK).enumerate() {
+        if block != ZEROS {
+            continue;
+        }
+        let from = number * BLOCK;
+        match runs.last_mut().filter(|(at, length)| at + length == from) {
+            Some((_, length)) => *length += BLOCK,
+            None => runs.push((from, BLOCK)),
+        }
+    }
+    runs
+}
+
 fn descend(folder: &Path, prefix: &str, files: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -131,4 +176,41 @@ fn descend(folder: &Path, prefix: &str, files: &mut Vec<String>, folders: &mut V
     }
     folders.push(folder.to_owned());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn zeros_are_found_in_whole_blocks() {
+        let mut piece = vec![0; 4 * BLOCK + 100];
+        assert_eq!(zeros(&piece), [(0, 4 * BLOCK)]);
+        piece[2 * BLOCK] = 1;
+        assert_eq!(zeros(&piece), [(0, 2 * BLOCK), (3 * BLOCK, BLOCK)]);
+        piece.fill(7);
+        assert!(zeros(&piece).is_empty());
+        assert!(zeros(&[0; BLOCK - 1]).is_empty());
+    }
+
+    #[test]
+    fn a_file_without_the_room_of_its_zeros_reads_as_before() {
+        let scratch = Scratch::new("zeros");
+        let path = scratch.path().join("pages");
+        let mut content = vec![0; 3 * PIECE + 5];
+        content[PIECE + 3] = 9;
+        content[3 * PIECE + 4] = 1;
+        std::fs::write(&path, &content).expect("ours");
+        let before = path.metadata().expect("there").blocks();
+        let thin = Disk.sum_and_thin(&path).expect("read");
+        assert_eq!(thin, Disk.sum(&path).expect("read"));
+        assert_eq!(thin.0, content.len() as u64);
+        assert_eq!(std::fs::read(&path).expect("there"), content);
+        let after = path.metadata().expect("there").blocks();
+        // Of three pieces one block of 64 KiB and the end are no zeros. A file system without holes keeps all.
+        assert!(after < before / 4 || after == before, "{before} blocks, then {after}");
+    }
 }

@@ -27,6 +27,8 @@ pub struct DumpOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum DumpOutcome {
+    /// CRIU has all of the processes, which may go on. The one that wrote this makes the files whole.
+    Dumped,
     /// The snapshot is whole, and the newest.
     Saved {
         /// Its number.

@@ -96,7 +96,7 @@ impl<F: Files> Store<F> {
         let mut files = Vec::new();
         for path in paths {
             let at = begun.join(&path);
-            let (bytes, sum) = self.files.sum(&at).map_err(failed("read", &at))?;
+            let (bytes, sum) = self.files.sum_and_thin(&at).map_err(failed("read", &at))?;
             self.files.sync(&at).map_err(failed("sync", &at))?;
             files.push(SavedFile { path, bytes, sum });
         }

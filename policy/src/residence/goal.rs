@@ -106,7 +106,8 @@ fn towards_away(plan: &Plan, facts: &Facts, patience: &Patience) -> Option<Step>
                 Some(Step::LedgerLeave(facts.checkpointed()))
             } else if !facts.is_dumped {
                 Some(Step::Dump { is_to_stop })
-            } else if !facts.is_committed {
+            } else if is_to_stop && !facts.is_committed {
+                // Nothing but the snapshot brings it back. One that goes on does so while its files are made whole.
                 Some(Step::Commit)
             } else {
                 (is_to_stop && !facts.is_empty()).then_some(Step::End)

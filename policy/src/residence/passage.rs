@@ -4,7 +4,7 @@
 //! ```text
 //!            Leave, Move, Save                 all checkpointed
 //!   begin ───────────────────► Goal::Away ─────────────────────► over: away (leave); Running(Target) (move);
-//!     │ Come                      │ a step fails                       Running(Source) (save, once committed)
+//!     │ Come                      │ a step fails                       Running(Source) (save, once dumped)
 //!     ▼                           ▼
 //!   Running(Source) ◄──────── Running(Source) ──► over: here
 //!                               │  ▲ room again after a pause
@@ -175,10 +175,13 @@ impl Passage {
         self.trouble.as_ref()
     }
 
-    /// Is there a snapshot, whole and the newest?
+    /// Has CRIU all of the job? Where it is to end, the snapshot is whole, too, and the newest.
     #[must_use]
     pub const fn is_saved(&self) -> bool {
-        self.facts.is_committed
+        match self.plan {
+            Plan::Save { is_to_stop: true } => self.facts.is_committed,
+            _ => self.facts.is_dumped,
+        }
     }
 
     /// What it has tried again [`STUCK_TRIES`] times, without another way out: the driver does not answer, or a process
@@ -306,7 +309,7 @@ impl Passage {
         self.ending = None;
         let has_left = self.facts.any(ProcessState::Checkpointed);
         let is_spoilt = match self.plan {
-            Plan::Save { .. } => !self.facts.is_committed,
+            Plan::Save { .. } => !self.is_saved(),
             _ => !has_left,
         };
         if self.goal == Goal::Away && is_spoilt {

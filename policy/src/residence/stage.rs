@@ -98,7 +98,6 @@ const SAVE: &[Stage] = &[
     Stage::Checkpoint,
     Stage::LedgerLeave,
     Stage::Dump,
-    Stage::Commit,
     Stage::RoomAsk,
     Stage::LedgerCome,
     Stage::RoomProve,

@@ -49,7 +49,8 @@ pub enum Step {
     /// In the ledger, for the clients of these processes: where P is 0 yet, P := U + O; then G := 0, barrier, L := 0,
     /// O := 0. A client whose P is set has left, wholly or in part: its P stays, and the rest is done again.
     LedgerLeave(Vec<Process>),
-    /// CRIU's dump: begin one unless one is under way or has left its outcome, wait for the outcome. Done: whole.
+    /// CRIU's dump: begin one unless one is under way or has left its outcome, wait for the outcome. Done: CRIU has all
+    /// of the processes, and where they stay stopped, the snapshot is whole.
     Dump {
         /// The processes stay stopped after it.
         is_to_stop: bool,
