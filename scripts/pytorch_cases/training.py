@@ -58,7 +58,8 @@ def moved(tools, draw, times, model="transformer", steps=300, pause=0.02):
         machine.program([*train, machine.folder / "bare"])
         for turn in range(times):
             result, saved = machine.folder / f"moved-{turn}", machine.folder / f"saved-{turn}"
-            process = machine.start([*train, result, str(pause)], ("-m", "25%", "--name", f"t{turn}"), QUIET="1")
+            job = ("-m", "25%", "-g", "0", "--name", f"t{turn}")
+            process = machine.start([*train, result, str(pause)], job, QUIET="1")
             machine.wait_for_job(f"t{turn}", process)
             for verb in (["suspend"], ["resume"], ["migrate", "--to", "1"], ["migrate", "--to", "0"]):
                 time.sleep(draw.uniform(0, seconds / 6))
@@ -100,7 +101,8 @@ def compiled(tools, draw, times):
         assert worst < NEAR, f"{worst} from the CPU's in ten steps"
         for turn in range(times):
             result, saved = machine.folder / f"moved-{turn}", machine.folder / f"saved-{turn}"
-            process = machine.start([*words, result, "0.004"], ("-m", "2GiB", "--name", f"c{turn}"), QUIET="1")
+            job = ("-m", "2GiB", "-g", "0", "--name", f"c{turn}")
+            process = machine.start([*words, result, "0.004"], job, QUIET="1")
             machine.wait_for_job(f"c{turn}", process)
             for verb in (["suspend"], ["resume"], ["migrate", "--to", "1"]):
                 time.sleep(draw.uniform(0, 2))
