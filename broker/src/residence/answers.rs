@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows a way to its end, and says what it came to: to the commands that wait, and as an event.
 
+use std::collections::BTreeSet;
+
 use partage_policy::{Event, Obstacle, Outcome, Patience, Process, Residence, Return, Stage, Ticket, Trouble, stands};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
@@ -59,40 +61,18 @@ impl Engine {
         site.tell(Event::Stuck { job, why });
     }
 
-    /// Says what a way came to; `is_left`: a process of the job lives.
-    fn finish(&mut self, site: &mut Site, job: JobId, mut way: Way, (outcome, is_left): (Outcome, bool)) {
-        let is_recovery = matches!(way.purpose, Purpose::Recover(_));
-        let (text, why) = match way.is_being_written && !is_recovery {
-            true => {
-                let why = reason(&way);
-                self.wait_until_whole(site, job, way, (outcome, is_left));
-                (format!("{job} runs again, and its snapshot is being written"), why)
-            }
-            false => self.say_what_came(site, job, &mut way, (outcome, is_left)),
-        };
-        let is_over = site.policy.processes(job).is_empty();
-        let end = match outcome {
-            _ if !is_left && is_over => Return::Ended,
-            _ if !is_left => Return::Never(left_the_gpu(job)),
-            Outcome::Here => Return::Back(text),
-            Outcome::Poisoned => Return::Never(text),
-            // Told to come while this was under way: that begins now.
-            Outcome::Away if self.ways.to_come.contains(&job) => return,
-            Outcome::Away => Return::NoRoom(why),
-        };
-        site.tell(Event::Returned { job, end });
-    }
-
-    /// Publishes what a way came to, and answers the commands that wait for it. Answers the words, and why.
-    pub(super) fn say_what_came(
-        &mut self,
-        site: &mut Site,
-        job: JobId,
-        way: &mut Way,
-        (outcome, is_left): (Outcome, bool),
-    ) -> (String, String) {
-        let why = reason(way);
-        let (kind, text) = said_of(site, job, way, (outcome, is_left), &why);
+    /// Says what a way came to, once its snapshot, if it is to have one, is whole; `is_left`: a process of the job
+    /// lives. Where the job came back before that the policy hears of it at once.
+    pub(super) fn finish(&mut self, site: &mut Site, job: JobId, mut way: Way, (outcome, is_left): (Outcome, bool)) {
+        let why = reason(&way);
+        if way.is_being_written && !matches!(way.purpose, Purpose::Recover(_)) {
+            way.is_being_written = false;
+            let text = format!("{job} runs again, and its snapshot is being written");
+            say_returned(site, job, (outcome, is_left), (text, why), &self.ways.to_come);
+            return self.writings.add(job, way, (outcome, is_left), site.now.ns);
+        }
+        let has_returned = way.stood_ns.is_some();
+        let (kind, text) = said_of(site, job, &way, (outcome, is_left), &why);
         // What is tried again each second is said once.
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             site.publish(kind, Some(job), None, text.clone());
@@ -138,7 +118,7 @@ impl Engine {
                 // It executed another program, or was ended, and its job lives.
                 (_, false) => site.deny_ticket(ticket, ErrorCode::Failed, left_the_gpu(job), None),
                 _ => {
-                    let hint = match trouble(way).filter(|_| outcome == Outcome::Here) {
+                    let hint = match trouble(&way).filter(|_| outcome == Outcome::Here) {
                         Some(trouble) if trouble.is_work_in_flight() => give_it_longer(way.patience),
                         _ => format!("partage why {job}"),
                     };
@@ -146,7 +126,9 @@ impl Engine {
                 }
             }
         }
-        (text, why)
+        if !has_returned {
+            say_returned(site, job, (outcome, is_left), (text, why), &self.ways.to_come);
+        }
     }
 
     /// A process ended: its job's passage hears of it at the next turn.
@@ -185,6 +167,26 @@ impl Engine {
             self.periodic.note_end(job, every_ns, site.now.ns);
         }
     }
+}
+
+/// Tells the policy where a job is now. One that was told to come while its way off was under way comes at once.
+fn say_returned(
+    site: &mut Site,
+    job: JobId,
+    (outcome, is_left): (Outcome, bool),
+    (text, why): (String, String),
+    to_come: &BTreeSet<JobId>,
+) {
+    let is_over = site.policy.processes(job).is_empty();
+    let end = match outcome {
+        _ if !is_left && is_over => Return::Ended,
+        _ if !is_left => Return::Never(left_the_gpu(job)),
+        Outcome::Here => Return::Back(text),
+        Outcome::Poisoned => Return::Never(text),
+        Outcome::Away if to_come.contains(&job) => return,
+        Outcome::Away => Return::NoRoom(why),
+    };
+    site.tell(Event::Returned { job, end });
 }
 
 /// What a way came to: the kind of the event, empty for none, and the words.

@@ -20,11 +20,12 @@ use super::facts::processes_with_library;
 use super::saving::tree_of;
 use super::steps::owed_words;
 use super::way::{Beginning, Closed, SaveTo, Waiting, Way};
+use super::written::{Written, desk, is_being_written, what_became};
 use crate::host::proc;
 use crate::site::Site;
 use crate::snapshot::criu;
-use crate::snapshot::dump::{Desk, Standing};
-use crate::snapshot::order::{DumpOrder, DumpOutcome};
+use crate::snapshot::dump::Standing;
+use crate::snapshot::order::DumpOrder;
 
 /// A library looks every 50 ms, and may wait for work that runs on a device.
 const PARK_NS: u64 = 10 * SECOND_NS;
@@ -152,10 +153,6 @@ fn parking_file(site: &Site, job: JobId) -> PathBuf {
     client.with_file_name(format!("{PARKING_NAME}{}", job.0))
 }
 
-fn desk(site: &Site, job: JobId) -> Desk {
-    Desk::new(&site.directory.snapshots(), &job.to_string())
-}
-
 fn dump(site: &mut Site, job: JobId, way: &mut Way) -> Beginning {
     let desk = desk(site, job);
     if matches!(desk.standing(), Standing::Runs | Standing::Dumped) {
@@ -191,56 +188,6 @@ pub(super) fn dumped(site: &Site, job: JobId, way: &mut Way) -> Option<Answer> {
         Written::Whole => Some(Answer::Done),
         Written::Failed(code) => Some(Answer::Refused(code)),
     }
-}
-
-/// How far a dump is.
-pub(super) enum Written {
-    /// CRIU has not all of the job.
-    Runs,
-    /// It has, and the files are being made whole.
-    Dumped,
-    /// The snapshot is whole: the way knows which.
-    Whole,
-    /// It failed, by this code: the way knows why.
-    Failed(i32),
-}
-
-/// Looks how far a dump is, and takes its outcome.
-pub(super) fn what_became(site: &Site, job: JobId, way: &mut Way) -> Written {
-    let desk = desk(site, job);
-    let standing = desk.standing();
-    match standing {
-        Standing::Runs => return Written::Runs,
-        Standing::Dumped => return Written::Dumped,
-        Standing::Over(_) | Standing::Nothing => {}
-    }
-    if let Some(child) = &mut way.dumping {
-        // It let go of its lock as it ended, and is not to stay as a dead one.
-        match child.try_wait() {
-            Ok(None) => return Written::Runs,
-            Ok(Some(_)) | Err(_) => way.dumping = None,
-        }
-    }
-    desk.clear();
-    match standing {
-        Standing::Over(DumpOutcome::Saved { generation, bytes }) => {
-            way.saved = Some((generation, bytes));
-            Written::Whole
-        }
-        Standing::Over(DumpOutcome::Failed { why }) => {
-            way.why = Some(why);
-            Written::Failed(code::NOT_SUPPORTED)
-        }
-        _ => {
-            way.why = Some("the process that saves it died".to_owned());
-            Written::Failed(code::OPERATING_SYSTEM)
-        }
-    }
-}
-
-/// Is a snapshot of the job being written, for this broker or for one before it?
-pub(super) fn is_being_written(site: &Site, job: JobId) -> bool {
-    desk(site, job).is_taken()
 }
 
 fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String> {

@@ -6,6 +6,7 @@ use partage_protocol::units::JobId;
 use super::idle::Idle;
 use super::periodic::Periodic;
 use super::way::Ways;
+use super::writing::Writings;
 use crate::dispatcher::kernel::Linux;
 
 /// What is under way with the memory of jobs.
@@ -15,6 +16,8 @@ pub(crate) struct Engine {
     pub(super) idle: Idle,
     /// When each job is to be saved next that is saved again and again.
     pub(super) periodic: Periodic,
+    /// Jobs that go on while their snapshots are made whole.
+    pub(super) writings: Writings,
     pub(super) kernel: Linux,
 }
 
@@ -25,6 +28,7 @@ impl Engine {
             ways: Ways::default(),
             idle: Idle::default(),
             periodic: Periodic::default(),
+            writings: Writings::default(),
             kernel: Linux::here(),
         }
     }

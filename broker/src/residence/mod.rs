@@ -42,6 +42,7 @@ mod turns;
 mod waits;
 mod way;
 mod writing;
+mod written;
 
 pub(crate) use engine::Engine;
 pub(crate) use restoring::{has_needs, owe};

@@ -7,10 +7,10 @@ use std::path::Path;
 use partage_policy::Residence;
 use partage_protocol::units::{JobId, SECOND_NS};
 
-use super::dumping::is_being_written;
 use super::engine::Engine;
 use super::facts::{residence_of, saved_every, waits_to_start};
 use super::way::{Leaving, Purpose, SaveTo};
+use super::written::is_being_written;
 use crate::site::Site;
 use crate::snapshot::files::Disk;
 use crate::snapshot::folder::Folder;
@@ -29,8 +29,7 @@ impl Engine {
         }
         let every = |job: &JobId| saved_every(site, *job).map(|saved| (*job, saved.every_ns.max(SECOND_NS)));
         // A snapshot that a broker before began is no generation yet: the next is counted from it once it is one.
-        let is_unknown =
-            |job: JobId| !self.ways.has(job) && !self.ways.writing.contains_key(&job) && is_being_written(site, job);
+        let is_unknown = |job: JobId| !self.ways.has(job) && !self.writings.has(job) && is_being_written(site, job);
         let (unknown, jobs): (Vec<_>, Vec<_>) = site
             .jobs
             .ids()
@@ -44,7 +43,7 @@ impl Engine {
         }
         for job in due {
             let is_here = residence_of(site, job) == Residence::Here;
-            let is_busy = self.ways.has(job) || self.ways.writing.contains_key(&job);
+            let is_busy = self.ways.has(job) || self.writings.has(job);
             if is_here && !is_busy && !waits_to_start(site, job) {
                 self.save_by_itself(site, job);
             }

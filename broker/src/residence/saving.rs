@@ -7,10 +7,10 @@ use partage_policy::{Access, Caller, Obstacle, Patience, Process, Residence, Tar
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::units::JobId;
 
-use super::dumping::is_being_written;
 use super::engine::Engine;
 use super::facts::processes_with_library;
 use super::way::{Leaving, Purpose, SaveTo};
+use super::written::is_being_written;
 use crate::host::proc::with_descendants;
 use crate::host::{proc, tasks};
 use crate::kind::Kind;

@@ -6,7 +6,6 @@ use partage_protocol::units::JobId;
 use super::engine::Engine;
 use super::waits::{answer_of, end_or_wait};
 use super::way::{Begun, Phase, Turn, Way};
-use super::writing::Writing;
 use crate::host::checkpoint::Outcome;
 use crate::site::Site;
 
@@ -67,7 +66,9 @@ impl Engine {
         }
         self.take_ended_moves();
         self.tick_restores(site);
-        self.tick_writing(site);
+        for (job, way, ended) in self.writings.take_ended(site) {
+            self.finish(site, job, way, ended);
+        }
         let jobs: Vec<JobId> = self.ways.by_job.keys().copied().collect();
         for job in jobs {
             let Some(mut way) = self.ways.by_job.remove(&job) else {
@@ -96,7 +97,7 @@ impl Engine {
         };
         let due = self.ways.by_job.values().map(due);
         let due = due.chain(self.ways.restores.values().copied());
-        let due = due.chain(self.ways.writing.values().map(Writing::due_ns)).min();
+        let due = due.chain(self.writings.due_ns()).min();
         due.unwrap_or(u64::MAX)
     }
 }

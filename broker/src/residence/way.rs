@@ -10,8 +10,6 @@ use partage_policy::{
 };
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::writing::Writing;
-
 /// Everything that is under way.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
@@ -32,8 +30,6 @@ pub(super) struct Ways {
     pub(super) drains: BTreeMap<DeviceUuid, Drain>,
     /// Moves that came to something, of which the drains have not heard.
     pub(super) ended_moves: Vec<EndedMove>,
-    /// Jobs that go on while their snapshots are made whole.
-    pub(super) writing: BTreeMap<JobId, Writing>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
     /// Commands that wait until all processes of a job that is restored said hello.

@@ -3,8 +3,8 @@
 //!
 //! It has a session of its own and outlives the broker. Nobody kills it or CRIU: a CRIU that dies at the wrong instant
 //! takes the job with it. While it runs it holds the lock that it got as standard input; before it ends it writes its
-//! outcome. A lock that is free without an outcome means that it died. A job that is to go on does so as soon as CRIU has
-//! all of it: the sums, and the disk, are waited for by this process alone.
+//! outcome. A lock that is free without an outcome means that it died. A job that is to go on does so as soon as CRIU
+//! has all of it: the sums, and the disk, are waited for by this process alone.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -290,4 +290,38 @@ pub fn processor() -> String {
     let values = first.lines().filter_map(|line| line.split_once(':'));
     let values = values.filter(|(name, _)| wanted.contains(&name.trim()));
     values.map(|(_, value)| value.trim()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn a_dump_lets_its_job_go_before_its_end_and_is_lost_without_one() {
+        let scratch = Scratch::new("desk");
+        let desk = Desk::new(scratch.path(), "j1");
+        assert!(!desk.is_taken(), "nobody has begun one");
+        assert!(matches!(desk.standing(), Standing::Nothing));
+        let lock = desk.try_lock().expect("ours").expect("free");
+        assert!(desk.is_taken());
+        assert!(matches!(desk.standing(), Standing::Runs));
+        let say = |outcome: &DumpOutcome| {
+            let text = serde_json::to_vec(outcome).expect("plain");
+            write_whole(&desk.outcome, &text).expect("ours");
+        };
+        say(&DumpOutcome::Dumped);
+        assert!(matches!(desk.standing(), Standing::Dumped));
+        assert!(desk.is_taken());
+        let (generation, bytes) = (3, 1 << 30);
+        say(&DumpOutcome::Saved { generation, bytes });
+        assert!(matches!(desk.standing(), Standing::Runs), "its process lives");
+        drop(lock);
+        let saved = DumpOutcome::Saved { generation, bytes };
+        assert!(matches!(desk.standing(), Standing::Over(outcome) if outcome == saved));
+        assert!(!desk.is_taken());
+        // One that died when the job went on already.
+        say(&DumpOutcome::Dumped);
+        assert!(matches!(desk.standing(), Standing::Nothing));
+    }
 }

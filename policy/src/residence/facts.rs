@@ -5,6 +5,7 @@ use partage_protocol::units::DeviceUuid;
 
 use super::mark::{InBooks, Mark};
 use super::place::{Place, ProcessState};
+use super::stage::Plan;
 use super::step::Step;
 use crate::caller::Process;
 
@@ -309,6 +310,14 @@ impl Facts {
         self.is_to_place = true;
         for member in &mut self.members {
             member.on = Place::Source;
+        }
+    }
+
+    /// Has CRIU all of the job, and where it is to end, is the snapshot whole?
+    pub(super) const fn is_saved(&self, plan: Plan) -> bool {
+        match plan {
+            Plan::Save { is_to_stop: true } => self.is_committed,
+            _ => self.is_dumped,
         }
     }
 

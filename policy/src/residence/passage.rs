@@ -178,10 +178,7 @@ impl Passage {
     /// Has CRIU all of the job? Where it is to end, the snapshot is whole, too, and the newest.
     #[must_use]
     pub const fn is_saved(&self) -> bool {
-        match self.plan {
-            Plan::Save { is_to_stop: true } => self.facts.is_committed,
-            _ => self.facts.is_dumped,
-        }
+        self.facts.is_saved(self.plan)
     }
 
     /// What it has tried again [`STUCK_TRIES`] times, without another way out: the driver does not answer, or a process

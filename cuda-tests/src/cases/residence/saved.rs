@@ -144,7 +144,7 @@ fn comes_back(rig: &Rig) {
     let used = used_by(rig, "one");
     let said = save(rig, &criu, &[]).expect("saved");
     assert!(
-        said.contains("j1 is saved in ") && said.contains(", generation 1: "),
+        said.contains("j1 is saved in ") && said.contains(", generation 1: ") && said.contains("; it stood for "),
         "{said}"
     );
     assert_eq!(state(rig, "one"), "running");

@@ -113,8 +113,8 @@ impl<U: Update, S: SpaceTag> Atomically for Atomic<U, S> {
     type S = S;
 }
 
-/// `atom`: address in row `a` plus `x`, operands `b` and `c`; `d` is the old value, or [`NO_GUARD`] for `red`. Of one form
-/// for all processors: nothing in it goes by eight lanes.
+/// `atom`: address in row `a` plus `x`, operands `b` and `c`; `d` is the old value, or [`NO_GUARD`] for `red`. Of one
+/// form for all processors: nothing in it goes by eight lanes.
 #[must_use]
 pub fn atomic<A: Atomically>() -> Handler {
     atomic_lanes::<A>
