@@ -29,7 +29,7 @@ const MOST_RELOCATIONS: usize = 150;
 /// taking others in again (`docs/decisions/0017-snapshots.md`). 3 KB are for waiting for a host's broker with memory
 /// closed, and for the GPUs that a process can open (`docs/containers.md`).
 /// 22 KB are for what is opened with RTLD_DEEPBIND, its search paths included (`docs/decisions/0004-dlsym.md`), NVML in
-/// a job that is away or lazy and its 22 exports more (`docs/checkpoint.md`), and a token in the library's own path.
+/// a job that is away or lazy and its 22 exports more (`docs/suspend.md`), and a token in the library's own path.
 const TODAY: u64 = 329 * 1024;
 /// Today's size of the aarch64 file, likewise: each instruction has four bytes, and unwind rows are longer.
 const TODAY_AARCH64: u64 = 337 * 1024;

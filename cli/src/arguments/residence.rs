@@ -11,7 +11,7 @@ use super::on_full::OnFull;
     after_help = "The job's processes stay, but they wait at their next GPU call. Its GPU memory
 and what it was promised are free for other jobs, its host memory grows by as
 much, and its time limit stands still. Needs driver 570 or later. What cannot be
-suspended is refused before anything is touched: docs/checkpoint.md.
+suspended is refused before anything is touched: docs/suspend.md.
 
 Examples:
   partage suspend train
@@ -52,7 +52,7 @@ pub struct Resume {
 other GPU by way of host memory. The program keeps its addresses, and its GPU
 keeps its number. Needs driver 580 or later, a GPU of the same model and memory,
 and room there. If the driver refuses, the job goes on where it was:
-docs/checkpoint.md.
+docs/suspend.md.
 
 Examples:
   partage migrate train --to 1 --dry-run     say what would happen
