@@ -408,6 +408,16 @@ static int command(char *line) {
     end_main_thread();
   } else if (!strcmp(verb, "exit")) {
     fflush(stdout); _exit(x);
+  } else if (!strcmp(verb, "leave")) {
+    exit((int)x);
+  } else if (!strcmp(verb, "forkleave")) {
+    // A child that does nothing with the driver and exits as a program does.
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) exit((int)x);
+    int status = 0;
+    waitpid(child, &status, 0);
+    printf("forkleave %d\n", WEXITSTATUS(status));
   } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c) && !code_command(verb, a, b, c) &&
              !share_command(verb, a, b, c)) {
     fprintf(stderr, "client: unknown command %s\n", verb); exit(64);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! At the end of a process: was the driver used in it, though none of its calls came through us?
+//! At the end of a process: was the driver used in it, though none of its calls came through us? And of one whose calls
+//! did: what was it refused, and has not been told?
 //!
 //! The broker finds such a process by NVML, within a second or so. One that lived shorter says it itself, here. Only a
 //! process that loaded a driver and never showed it to us gets further than a look at the linker's list; the driver is
@@ -9,6 +10,7 @@ use core::ffi::c_int;
 
 use partage_abi::types::CuResult;
 
+use crate::explain;
 use crate::guest::elf::{Object, objects};
 use crate::guest::sys;
 use crate::note;
@@ -21,7 +23,11 @@ use crate::state;
 static AT_EXIT: extern "C" fn() = at_exit;
 
 extern "C" fn at_exit() {
-    if !DRIVER.is_adopted() && !SECOND_DRIVER.is_adopted() && was_driver_used() {
+    if DRIVER.is_adopted() || SECOND_DRIVER.is_adopted() {
+        if let Some(state) = state::get() {
+            explain::at_exit(state);
+        }
+    } else if was_driver_used() {
         say();
     }
 }

@@ -8,19 +8,27 @@
 //! and what the job uses. That no broker answers is a reason that the library finds by itself. While none has ever
 //! answered, the numbers are what this process knows of the job, and the sentence says what was found in the broker's
 //! place. `partage why` has sentences of its own (`policy/src/views/`).
+//!
+//! An allocation that is refused once may be an allocator's that frees its cache and asks again: it is said when the
+//! next one is refused too, or at the end of the process, and not at all after an allocation that succeeded
+//! ([`Refusals`]). The log has it at once. That no broker answers, and a context or module that has no room, are said
+//! at once everywhere.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use partage_protocol::message::NO_INDEX;
+use partage_protocol::message::{NO_INDEX, NOTICE_RECOVERED};
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
+use partage_records::refusals::Refusals;
 
 use crate::attachment;
 use crate::attachment::job::Job;
 use crate::attachment::own_use;
+use crate::guest::errno;
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
+use crate::session;
 use crate::state::rooms::{Owner, Room};
 use crate::state::{Found, State};
 
@@ -33,9 +41,15 @@ const STEP: u64 = 256 * MIB;
 struct Explained {
     /// When a denial was last told to the terminal.
     ns: AtomicU64,
+    /// [`Refusals`].
+    open: AtomicU32,
+    /// A thread writes `last`; another that is refused meanwhile leaves it its refusal.
+    is_busy: AtomicBool,
+    /// The last refusal that was not said at once: slot, reason and process of [`Denial`], bytes, used, limit.
+    last: ([AtomicU32; 3], [AtomicU64; 3]),
 }
 
-// SAFETY: all-zero memory is a number; nothing else lies in this room.
+// SAFETY: all-zero memory is a number, or false; nothing else lies in this room.
 unsafe impl Room for Explained {
     const OWNER: Owner = Owner::Explained;
 }
@@ -49,12 +63,72 @@ pub fn forget_time(state: &State) {
     explained(state).ns.store(0, Ordering::Relaxed);
 }
 
-/// Says why `bytes` were denied on a slot. `used` is what this process has there, `limit` the job's.
+/// Says why `bytes` were denied on a slot, now or when it is known to be a failure. `used` is what this process has
+/// there, `limit` the job's.
 #[cold]
 pub fn denial(state: &State, slot: usize, bytes: u64, numbers: (u64, u64), why: Denial) {
-    let mut line = note::Line::new();
-    line.push_amount(bytes).push(" asked, ");
-    finish(state, slot, line, bytes, numbers, why);
+    let refusal = Refusal::new(state, slot, bytes, numbers, why);
+    let line = refusal.line(state);
+    if why == Denial::NoBroker {
+        return say(state, &line);
+    }
+    let explained = explained(state);
+    explained.remember(&refusal);
+    let mut is_said = false;
+    explained.step(|open| {
+        let (next, is_said_now) = open.refused();
+        is_said = is_said_now;
+        next
+    });
+    if is_said {
+        say(state, &line);
+    } else {
+        note::explain(state, &line, note::Loudness::Log);
+    }
+}
+
+/// The broker denied something, and counted it.
+#[cold]
+pub fn answered(state: &State) {
+    explained(state).step(Refusals::answered);
+}
+
+/// The program gets memory.
+#[inline(always)]
+pub fn granted(state: &State) {
+    if explained(state).open.load(Ordering::Relaxed) != 0 {
+        recovered(state);
+    }
+}
+
+/// The program gets memory after refusals: one that was not said was no failure.
+#[cold]
+#[inline(never)] // one body for all the hooks that call it
+fn recovered(state: &State) {
+    let explained = explained(state);
+    let mut answers = 0;
+    explained.step(|open| {
+        let (next, recovered) = open.granted();
+        answers = recovered;
+        next
+    });
+    if answers > 0 {
+        let slot = explained.last.0[0].load(Ordering::Relaxed) as usize;
+        errno::preserving(|| session::notice(state, NOTICE_RECOVERED, slot, answers.into()));
+    }
+}
+
+/// The process ends: says what it was refused last, if it was neither said nor recovered from.
+pub fn at_exit(state: &State) {
+    let explained = explained(state);
+    if !Refusals::of(explained.open.load(Ordering::Relaxed)).is_pending() {
+        return;
+    }
+    errno::preserving(|| {
+        let line = explained.recall().line(state);
+        let loudness = loudness(state);
+        note::speak(state, &line, loudness);
+    });
 }
 
 /// Says why something that no call names the bytes of had to go: `what` needs `bytes`, or as much as nobody knows (0).
@@ -71,27 +145,108 @@ pub fn excess(state: &State, slot: usize, what: &str, bytes: u64, (used, limit):
     }
     // Unknown: whatever is left did not do.
     let least = limit.saturating_sub(used).saturating_add(1);
-    finish(state, slot, line, bytes.max(least), (used, limit), why);
+    Refusal::new(state, slot, bytes.max(least), (used, limit), why).finish(state, &mut line);
+    say(state, &line);
 }
 
-fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, limit): (u64, u64), why: Denial) {
-    // The answer to the ask that ended here, or the sum that was made in its place, said what the whole job uses.
-    let used = attachment::of(state)
-        .last_job_used
-        .get(slot)
-        .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
-    let (used, limit) = match why {
-        Denial::ProcessLimit => (
-            own_use::own(state, slot),
-            own_use::process_limit(attachment::of(state), slot),
-        ),
-        _ => (used, limit),
-    };
-    match attachment::of(state).job() {
-        Some(job) => push_job(&mut line, job, slot, bytes, (used, limit), why),
-        None => push_alone(state, &mut line, (used, limit), why),
+/// What was refused, with the numbers of that moment.
+struct Refusal {
+    slot: usize,
+    bytes: u64,
+    used: u64,
+    limit: u64,
+    why: Denial,
+}
+
+impl Refusal {
+    fn new(state: &State, slot: usize, bytes: u64, (used, limit): (u64, u64), why: Denial) -> Self {
+        // The answer to the ask that ended here, or the sum that was made in its place, said what the whole job uses.
+        let used = attachment::of(state)
+            .last_job_used
+            .get(slot)
+            .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
+        let (used, limit) = match why {
+            Denial::ProcessLimit => (
+                own_use::own(state, slot),
+                own_use::process_limit(attachment::of(state), slot),
+            ),
+            _ => (used, limit),
+        };
+        Self {
+            slot,
+            bytes,
+            used,
+            limit,
+            why,
+        }
     }
-    say(state, &line);
+
+    /// Of an allocation.
+    fn line(&self, state: &State) -> note::Line {
+        let mut line = note::Line::new();
+        line.push_amount(self.bytes).push(" asked, ");
+        self.finish(state, &mut line);
+        line
+    }
+
+    fn finish(&self, state: &State, line: &mut note::Line) {
+        let numbers = (self.used, self.limit);
+        match attachment::of(state).job() {
+            Some(job) => push_job(line, job, self.slot, self.bytes, numbers, self.why),
+            None => push_alone(state, line, numbers, self.why),
+        }
+    }
+}
+
+impl Explained {
+    fn step(&self, mut next: impl FnMut(Refusals) -> Refusals) {
+        let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            Some(next(Refusals::of(word)).word())
+        });
+    }
+
+    fn remember(&self, refusal: &Refusal) {
+        if self.is_busy.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let (why, pid) = match refusal.why {
+            Denial::Limit => (0, 0),
+            Denial::ProcessLimit => (1, 0),
+            Denial::CardFull => (2, 0),
+            Denial::Unfreed(pid) => (3, pid),
+            Denial::Invalid => (4, 0),
+            Denial::NoBroker => (5, 0),
+        };
+        let [slot_to, why_to, pid_to] = &self.last.0;
+        slot_to.store(refusal.slot as u32, Ordering::Relaxed);
+        why_to.store(why, Ordering::Relaxed);
+        pid_to.store(pid, Ordering::Relaxed);
+        let [bytes, used, limit] = &self.last.1;
+        bytes.store(refusal.bytes, Ordering::Relaxed);
+        used.store(refusal.used, Ordering::Relaxed);
+        limit.store(refusal.limit, Ordering::Relaxed);
+        self.is_busy.store(false, Ordering::Release);
+    }
+
+    fn recall(&self) -> Refusal {
+        let [slot, why, pid] = self.last.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [bytes, used, limit] = self.last.1.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let why = match why {
+            0 => Denial::Limit,
+            1 => Denial::ProcessLimit,
+            2 => Denial::CardFull,
+            3 => Denial::Unfreed(pid),
+            4 => Denial::Invalid,
+            _ => Denial::NoBroker,
+        };
+        Refusal {
+            slot: slot as usize,
+            bytes,
+            used,
+            limit,
+            why,
+        }
+    }
 }
 
 /// The numbers while no broker has answered, and what was found in its place.
@@ -182,8 +337,14 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
 }
 
 fn say(state: &State, line: &note::Line) {
+    let loudness = loudness(state);
+    note::explain(state, line, loudness);
+}
+
+/// How loud what is said now is.
+fn loudness(state: &State) -> note::Loudness {
     if state.settings().is_quiet {
-        return note::explain(state, line, note::Loudness::Log);
+        return note::Loudness::Log;
     }
     let now = sys::now_ns();
     let told_ns = &explained(state).ns;
@@ -193,10 +354,9 @@ fn say(state: &State, line: &note::Line) {
             .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
     // Off a terminal a log file keeps every line: the first says that there are denials, `partage why` the rest.
-    let loudness = match (is_due, told) {
+    match (is_due, told) {
         (false, _) => note::Loudness::Log,
         (true, 0) => note::Loudness::Everywhere,
         (true, _) => note::Loudness::Terminal,
-    };
-    note::explain(state, line, loudness);
+    }
 }

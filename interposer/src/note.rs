@@ -57,6 +57,12 @@ pub enum Loudness {
 #[cold]
 pub fn explain(state: &State, sentence: &Line, loudness: Loudness) {
     write(state, line().push(sentence.as_bytes()));
+    speak(state, sentence, loudness);
+}
+
+/// The same for a sentence that was written where `PARTAGE_LOG` says.
+#[cold]
+pub fn speak(state: &State, sentence: &Line, loudness: Loudness) {
     if loudness == Loudness::Log || state.settings().log.as_bytes() == b"stderr" {
         return;
     }

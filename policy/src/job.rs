@@ -3,7 +3,7 @@
 
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::reservation::Word;
-use partage_protocol::summary::{Summary, total};
+use partage_protocol::summary::Summary;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::machine::Machine;
@@ -172,7 +172,7 @@ impl Job {
             is_over_time: self.is_over_time,
             ran_ns: end_ns.saturating_sub(self.record.started_unix_ns),
             peaks: peaks.collect(),
-            denied: total(&self.denied),
+            denied: self.denied.failed(),
             unlimited: self.strangers_seen,
         }
     }

@@ -4,7 +4,7 @@
 use crate::host::{Host, broker_view, caller, mem};
 use partage_policy::{Action, Config, Event, Membership, Policy, TargetQuery};
 use partage_protocol::admin::{DenialView, ErrorCode, JobView, Reply, RunRequest, WhyView};
-use partage_protocol::message::NOTICE_NO_BROKER;
+use partage_protocol::message::{NOTICE_NO_BROKER, NOTICE_RECOVERED};
 use partage_protocol::units::{GIB, MIB, SECOND_NS};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -320,6 +320,49 @@ fn denials_are_counted_by_reason_and_the_last_is_explained() {
     let others = why(&host, 2, "j1");
     assert_eq!(others.sentences.len(), 1);
     assert!(others.denials.is_empty() && others.sentences[0].contains("belongs to alice"));
+}
+
+#[test]
+fn what_a_program_recovered_from_is_no_failure() {
+    let mut host = Host::new(&[16]);
+    let (id, process) = host.admitted(1, mem("8GiB"));
+    let client = host.attach(id, process);
+    let recovered = |value| Event::Notice {
+        client,
+        what: NOTICE_RECOVERED,
+        slot: 0,
+        value,
+    };
+    // Nothing was denied, so nothing is taken back.
+    host.step(recovered(7));
+    assert_eq!(job(&host, id).denied.recovered, 0);
+    assert!(host.allocate(client, 0, 6 * GIB) && !host.allocate(client, 0, 3 * GIB));
+    assert!(!host.allocate(client, 0, 4 * GIB));
+    host.step(recovered(1));
+    // The one before it stands.
+    let denied = job(&host, id).denied;
+    assert_eq!((denied.limit, denied.recovered, denied.failed()), (2, 1, 1));
+    let text = why(&host, 1, "j1");
+    says(&text, "3 GiB was denied on GPU 0 0ms ago");
+    says(&text, "denied on GPU 0 so far: 2 by the limit, 1 of them recovered from");
+    assert_eq!((text.denials.len(), text.denials[0].asked_bytes), (1, 3 * GIB));
+    host.step(recovered(1));
+    let text = why(&host, 1, "j1");
+    says(&text, "it was short of memory on GPU 0 2 times and got some after that");
+    let all = text.sentences.join(" ");
+    assert!(text.denials.is_empty() && !all.contains("raise") && !all.contains("denied"), "{all}");
+    // Another process's denial is not this one's to take back.
+    let other = host.attach(id, Process { pid: 77, start: 1 });
+    assert!(!host.allocate(other, 0, 5 * GIB) && !host.allocate(client, 0, 4 * GIB));
+    host.step(recovered(1));
+    let text = why(&host, 1, "j1");
+    says(&text, "5 GiB was denied on GPU 0 0ms ago (pid 77)");
+    assert_eq!(text.job.denied.failed(), 1);
+    host.kill(client);
+    host.kill(other);
+    host.step(Event::ProcessGone(process));
+    let text = why(&host, 1, "j1");
+    assert!(text.sentences.iter().any(|line| line.ends_with("denied once")), "{text:#?}");
 }
 
 #[test]

@@ -21,4 +21,45 @@ pub struct Denied {
     /// A total that several jobs share.
     #[serde(default)]
     pub total: u64,
+    /// Of all these, those after which the program got memory before it was denied again: no failures.
+    #[serde(default)]
+    pub recovered: u64,
+}
+
+impl Denied {
+    /// Denials of every reason.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        let Self {
+            limit,
+            card_full,
+            no_broker,
+            overhead,
+            process_limit,
+            total,
+            recovered: _,
+        } = *self;
+        let counts = [limit, card_full, no_broker, overhead, process_limit, total];
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Those that the program did not recover from.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.all().saturating_sub(self.recovered)
+    }
+
+    /// `, 2 of them recovered from`; empty where none was.
+    #[must_use]
+    pub fn recovered_text(&self) -> String {
+        match self.recovered {
+            0 => String::new(),
+            count => format!(", {count} of them recovered from"),
+        }
+    }
+
+    /// So many more were no failure.
+    pub fn recover(&mut self, times: u64) {
+        self.recovered = self.recovered.saturating_add(times).min(self.all());
+    }
 }

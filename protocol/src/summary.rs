@@ -2,7 +2,6 @@
 //! A job that ended in one line: `j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`.
 
 use crate::admin::JobView;
-use crate::denied::Denied;
 use crate::size::{format_bytes, format_duration};
 
 /// What is said of a job that ended.
@@ -16,7 +15,7 @@ pub struct Summary {
     pub ran_ns: u64,
     /// Per device: its name (`GPU 3`), the highest use and the limit.
     pub peaks: Vec<(String, u64, Option<u64>)>,
-    /// Denials.
+    /// Denials that it did not recover from.
     pub denied: u64,
     /// Processes that used a GPU without Partage.
     pub unlimited: u64,
@@ -32,7 +31,7 @@ impl Summary {
             is_over_time: job.is_over_time,
             ran_ns: job.ended_ns.unwrap_or(now_ns).saturating_sub(job.started_ns),
             peaks: job.devices.iter().map(peak).collect(),
-            denied: total(&job.denied),
+            denied: job.denied.failed(),
             unlimited: job.unlimited,
         }
     }
@@ -81,17 +80,16 @@ impl Summary {
 /// `denied once`, `denied 3 times`.
 #[must_use]
 pub fn denied_times(count: u64) -> String {
-    match count {
-        1 => "denied once".to_owned(),
-        count => format!("denied {count} times"),
-    }
+    format!("denied {}", times(count))
 }
 
-/// Denials of every reason.
+/// `once`, `3 times`.
 #[must_use]
-pub fn total(denied: &Denied) -> u64 {
-    let counts = [denied.limit, denied.card_full, denied.no_broker, denied.overhead];
-    counts.into_iter().fold(0, u64::saturating_add)
+pub fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
 }
 
 /// `1.5 of 2 GiB`, `512 MiB of 2 GiB`, `512 MiB`.

@@ -67,8 +67,12 @@ fn job_text(style: &Style, job: &JobView) -> String {
     lines.push((
         "denied",
         format!(
-            "{} by the limit, {} card full, {} without broker, {} for overhead",
-            denied.limit, denied.card_full, denied.no_broker, denied.overhead
+            "{} by the limit, {} card full, {} without broker, {} for overhead{}",
+            denied.limit,
+            denied.card_full,
+            denied.no_broker,
+            denied.overhead,
+            denied.recovered_text()
         ),
     ));
     for client in &job.clients {

@@ -89,8 +89,13 @@ fn devices_text(style: &Style, views: &[DeviceView]) -> String {
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} {why}"))
             .collect();
-        if !said.is_empty() {
-            text.push_str(&format!("denied on GPU {}: {}\n", device.index, said.join(", ")));
+        if denied.failed() > 0 {
+            let recovered = denied.recovered_text();
+            text.push_str(&format!(
+                "denied on GPU {}: {}{recovered}\n",
+                device.index,
+                said.join(", ")
+            ));
         }
     }
     text

@@ -7,7 +7,6 @@
 use clap::ValueEnum;
 use partage_protocol::admin::{ContainerView, JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
-use partage_protocol::summary;
 
 use crate::failure::{Failure, Outcome};
 use crate::show::devices::gpu;
@@ -107,7 +106,7 @@ impl Column {
             Self::State => style.state(&job.state),
             Self::Pid => job.pid.to_string(),
             Self::Clients => job.clients.len().to_string(),
-            Self::Denied => summary::total(&job.denied).to_string(),
+            Self::Denied => job.denied.failed().to_string(),
             Self::Exit => {
                 let code = job.exit_code.map_or("-".to_owned(), |code| code.to_string());
                 if job.is_over_time {

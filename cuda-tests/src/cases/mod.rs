@@ -40,6 +40,7 @@ mod quota;
 mod quota_limits;
 mod races;
 mod random;
+mod refusals;
 mod registration;
 mod residence;
 mod rootless;
@@ -113,6 +114,7 @@ pub fn all() -> Vec<Case> {
         time::cases(),
         time_bare::cases(),
         messages::cases(),
+        refusals::cases(),
         namespaces::cases(),
         verified::cases(),
         install::cases(),

@@ -84,6 +84,8 @@ fn card(rig: &Rig) {
     assert_eq!(client.numbers("total 0"), [0, GIB]);
     client.expect(&format!("alloc {room} all"), "alloc 0");
     assert_eq!(figures(&mut client), [[GIB, 0]; 3]);
+    // The second in a row is said.
+    client.expect(&format!("alloc {} more", 256 * MIB), "alloc 2");
     client.expect(&format!("alloc {} more", 256 * MIB), "alloc 2");
     let line = client.wait_for_stderr("256 MiB asked, process limit 1 GiB, ");
     let raise = format!("partage set process:{} mem=1280MiB", client.pid());

@@ -14,6 +14,7 @@ pub mod exchange;
 pub mod graph;
 pub mod physical;
 pub mod raise;
+pub mod refusals;
 mod table;
 
 pub use table::{Entry, Pages, Table};

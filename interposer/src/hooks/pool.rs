@@ -22,6 +22,7 @@ use partage_protocol::hold::ties;
 
 use crate::attachment;
 use crate::attachment::ties::made;
+use crate::explain;
 use crate::gate;
 use crate::guest::errno;
 use crate::marks;
@@ -147,6 +148,8 @@ impl Allocating {
             if !result.is_success() {
                 // The driver may have emptied pools before it refused.
                 pools::all_changed(state);
+            } else {
+                explain::granted(state);
             }
             return true;
         };

@@ -120,7 +120,11 @@ fn ask(state: &State, slot: usize, is_standalone: bool, wanted: u64, bytes: u64)
     if attachment::of(state).broker_page().is_none() {
         return session::ask_alone(state, slot, wanted);
     }
-    session::ask(state, slot, wanted, bytes)
+    let answer = session::ask(state, slot, wanted, bytes);
+    if let AskAnswer::Denied(Denial::Limit | Denial::ProcessLimit | Denial::CardFull | Denial::Unfreed(_)) = answer {
+        explain::answered(state);
+    }
+    answer
 }
 
 /// Counts and explains a denial of [`reserve`] that the program is going to see.

@@ -13,6 +13,7 @@
 use partage_abi::types::{CuContext, CuDevice};
 
 use crate::attachment;
+use crate::explain;
 use crate::memory::account;
 use crate::memory::allocations::{Allocation, Key};
 use crate::memory::contexts;
@@ -131,6 +132,7 @@ impl Pending {
             account::refund(state, former.charge);
         }
         self.reservation.keep();
+        explain::granted(state);
     }
 
     /// The driver refused.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
-    MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
+    MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_RECOVERED, NOTICE_SHARING_OFF,
     NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
     VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, VERDICT_UNFREED, WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT,
     WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
@@ -341,6 +341,7 @@ impl Policy {
             NOTICE_SHARING_OFF => Notice::SharingOff(pid, value),
             NOTICE_FOREIGN_NAMESPACE => Notice::ForeignNamespace(pid),
             NOTICE_UNKNOWN_ENTRY_POINT => Notice::UnknownEntryPoint(pid, value),
+            NOTICE_RECOVERED => return self.recover(job, slot, (pid, value)),
             NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
             // A denial was counted where it was answered, and an unknown notice is a newer client's.
             _ => return,

@@ -121,6 +121,7 @@ pub(crate) fn both(one: &Denied, other: &Denied) -> Denied {
         overhead: one.overhead.saturating_add(other.overhead),
         process_limit: one.process_limit.saturating_add(other.process_limit),
         total: one.total.saturating_add(other.total),
+        recovered: one.recovered.saturating_add(other.recovered),
     }
 }
 

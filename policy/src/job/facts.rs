@@ -376,6 +376,11 @@ impl Job {
         (before, *count)
     }
 
+    /// So many denials were no failure.
+    pub(crate) fn recover(&mut self, times: u64) {
+        self.0.denied.recover(times);
+    }
+
     /// Nothing of it is left: it lingers from now on. False where it does so already.
     pub(crate) fn linger(&mut self, now_ns: u64) -> bool {
         self.0.life.linger(now_ns.saturating_add(LINGER_NS))

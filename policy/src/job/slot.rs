@@ -21,6 +21,8 @@ pub(crate) struct SlotFacts {
     pub peak: u64,
     pub denied: Denied,
     pub last_denial: Option<Denial>,
+    /// The one before it: the last, once that turns out to be no failure.
+    pub denial_before: Option<Denial>,
     /// The limit was set below use, which has not fallen since.
     pub is_lowered: bool,
     /// The highest limit that it ever had: nothing beyond was ever granted.
@@ -45,6 +47,7 @@ impl Slot {
             peak: 0,
             denied: Denied::default(),
             last_denial: None,
+            denial_before: None,
             is_lowered: false,
             was: None,
         })
@@ -122,7 +125,24 @@ impl Slot {
 
     /// Remembers the last one.
     pub(crate) fn remember_denial(&mut self, denial: Denial) {
-        self.0.last_denial = Some(denial);
+        self.0.denial_before = self.0.last_denial.replace(denial);
+    }
+
+    /// The last so many denials of a process were no failure.
+    pub(crate) fn recover(&mut self, pid: u32, times: u64) {
+        self.0.denied.recover(times);
+        let mut left = times;
+        let mut is_failure = |denial: &Denial| {
+            let is_recovered = denial.pid == pid && left > 0;
+            left -= u64::from(is_recovered);
+            !is_recovered
+        };
+        let last = self.0.last_denial.take().filter(&mut is_failure);
+        let before = self.0.denial_before.take().filter(&mut is_failure);
+        (self.0.last_denial, self.0.denial_before) = match last {
+            Some(last) => (Some(last), before),
+            None => (before, None),
+        };
     }
 
     /// Remembers what its device was.

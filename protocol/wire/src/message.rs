@@ -300,6 +300,9 @@ pub const NOTICE_UNKNOWN_ENTRY_POINT: u32 = 6;
 
 /// This client is about to let go of its pages ([`Park`]); it has done so when the connection ends.
 pub const NOTICE_PARKED: u32 = 7;
+/// Denials were no failure: the program was granted memory before it was denied a second time. `value` is how many
+/// answers denied since the last grant, and `slot` that of the last.
+pub const NOTICE_RECOVERED: u32 = 8;
 
 macro_rules! kinds {
     ($($direction:ident { $($(#[$doc:meta])* $name:ident = $kind:literal),* $(,)? })*) => {$(

@@ -18,6 +18,7 @@ use super::entries::with;
 use super::exec::Exec;
 use super::look::shrink_after_undo;
 use super::table::Source;
+use crate::explain;
 use crate::guest::errno;
 use crate::memory::pools::table;
 use crate::memory::reservation::{Begun, Denied};
@@ -208,6 +209,9 @@ fn charged(
         if let End::Beyond(denied, _) = begun.end_without_address(is_success) {
             beyond = Some(denied);
         }
+    }
+    if is_success && beyond.is_none() {
+        explain::granted(state);
     }
     match (denial, result) {
         (None, Some(result)) => Ok(Called { result, beyond }),

@@ -4,6 +4,7 @@
 use partage_protocol::admin::{DeniedView, Holder, JobDeviceView, JobView};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::size::{Amount, format_bytes, format_duration, format_request, raised_limit};
+use partage_protocol::summary::times;
 use partage_protocol::terms::format_part;
 use partage_protocol::units::JobId;
 
@@ -258,6 +259,7 @@ pub(crate) fn counts(view: &JobView) -> Vec<String> {
             overhead,
             process_limit,
             total,
+            recovered: _,
         } = device.denied;
         let parts = [
             (limit, "by the limit"),
@@ -267,13 +269,20 @@ pub(crate) fn counts(view: &JobView) -> Vec<String> {
             (no_broker, "without a broker"),
             (overhead, "for overhead"),
         ];
-        let all = parts.iter().fold(0, |sum: u64, (count, _)| sum.saturating_add(*count));
+        let all = device.denied.all();
         let said: Vec<String> = parts
             .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} {why}"))
             .collect();
-        (all > 1).then(|| format!("denied on {} so far: {}", device.gpu(), said.join(", ")))
+        let (gpu, recovered) = (device.gpu(), device.denied.recovered_text());
+        if all > 0 && device.denied.failed() == 0 {
+            return Some(format!(
+                "it was short of memory on {gpu} {} and got some after that, as a caching allocator does: no failure",
+                times(all)
+            ));
+        }
+        (all > 1).then(|| format!("denied on {gpu} so far: {}{recovered}", said.join(", ")))
     };
     view.devices.iter().filter_map(text).collect()
 }
