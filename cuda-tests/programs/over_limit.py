@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks for more than the limit, gets CUDA_ERROR_OUT_OF_MEMORY, frees, retries and succeeds.
+"""Asks for more than the limit, gets CUDA_ERROR_OUT_OF_MEMORY, frees, retries and succeeds; then asks for more twice.
 
-Plain ctypes on the driver API: what a caching allocator does when the device is full.
+Plain ctypes on the driver API: what a caching allocator does when the device is full, and one that has nothing to free.
 """
 import ctypes as c
 import sys
@@ -39,4 +39,8 @@ retry_result, retry = allocate(total.value * 6 // 10)
 print(f"freed the first, asked again: result {retry_result}")
 if retry_result:
     sys.exit("expected success after the free")
+more_results = [allocate(total.value * 6 // 10)[0] for _ in range(2)]
+print(f"60 % more, twice, with nothing freed: results {more_results[0]} and {more_results[1]}")
+if more_results != [OUT_OF_MEMORY] * 2:
+    sys.exit("expected CUDA_ERROR_OUT_OF_MEMORY (2) twice")
 call("cuMemFree_v2", retry)

@@ -2,7 +2,7 @@
 //! Request and limit, overcommitted devices, other tools' variables, denials and their explanation, ended jobs.
 
 use crate::host::{Host, broker_view, caller, mem};
-use partage_policy::{Action, Config, Event, Membership, Policy, TargetQuery};
+use partage_policy::{Action, Config, Event, Membership, Policy, Process, TargetQuery};
 use partage_protocol::admin::{DenialView, ErrorCode, JobView, Reply, RunRequest, WhyView};
 use partage_protocol::message::{NOTICE_NO_BROKER, NOTICE_RECOVERED};
 use partage_protocol::units::{GIB, MIB, SECOND_NS};
@@ -344,13 +344,19 @@ fn what_a_program_recovered_from_is_no_failure() {
     assert_eq!((denied.limit, denied.recovered, denied.failed()), (2, 1, 1));
     let text = why(&host, 1, "j1");
     says(&text, "3 GiB was denied on GPU 0 0ms ago");
-    says(&text, "denied on GPU 0 so far: 2 by the limit, 1 of them recovered from");
+    says(
+        &text,
+        "denied on GPU 0 so far: 2 by the limit, 1 of them recovered from",
+    );
     assert_eq!((text.denials.len(), text.denials[0].asked_bytes), (1, 3 * GIB));
     host.step(recovered(1));
     let text = why(&host, 1, "j1");
     says(&text, "it was short of memory on GPU 0 2 times and got some after that");
     let all = text.sentences.join(" ");
-    assert!(text.denials.is_empty() && !all.contains("raise") && !all.contains("denied"), "{all}");
+    assert!(
+        text.denials.is_empty() && !all.contains("raise") && !all.contains("denied"),
+        "{all}"
+    );
     // Another process's denial is not this one's to take back.
     let other = host.attach(id, Process { pid: 77, start: 1 });
     assert!(!host.allocate(other, 0, 5 * GIB) && !host.allocate(client, 0, 4 * GIB));
@@ -362,7 +368,10 @@ fn what_a_program_recovered_from_is_no_failure() {
     host.kill(other);
     host.step(Event::ProcessGone(process));
     let text = why(&host, 1, "j1");
-    assert!(text.sentences.iter().any(|line| line.ends_with("denied once")), "{text:#?}");
+    assert!(
+        text.sentences.iter().any(|line| line.ends_with("denied once")),
+        "{text:#?}"
+    );
 }
 
 #[test]

@@ -115,8 +115,8 @@ On standard error, and none of these with `-q` (a misspelt `PARTAGE_*` variable 
 | the job waits for room | `partage: waiting: 8 GiB asked on GPU 0, ...`, at once and every minute |
 | the job starts | `partage: j19 on GPU 0 (H200), limit 2 GiB`, on a terminal, in a file (a batch log) or the \
 journal, not in a pipe; anywhere if the job had to wait |
-| memory is denied | `partage: 3 GiB asked, limit 2 GiB, ...`: at most every ten seconds on a terminal, else the \
-first denial of each process |
+| memory is denied twice with no success between, or once before the program ends | `partage: 3 GiB asked, limit \
+2 GiB, ...`: at most every ten seconds on a terminal, else the first of each process |
 | the job ends | `partage: j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`: from the broker on a terminal, \
 if the job used a GPU; with `--summary` from `run` itself, anywhere |
 | `--strict` kills a process | `partage: --strict killed pid 4130 of j19: ...`, on a terminal; `events` and `why` \

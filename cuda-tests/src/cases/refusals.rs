@@ -12,7 +12,10 @@ pub fn cases() -> Vec<Case> {
         Case::new("refusals::many_that_are_recovered_from_are_silent", many),
         Case::new("refusals::the_second_in_a_row_is_said_at_once", twice),
         Case::new("refusals::the_last_of_a_program_is_said_at_its_exit", at_exit),
-        Case::new("refusals::the_last_of_a_program_without_an_exit_is_in_the_summary", without_exit),
+        Case::new(
+            "refusals::the_last_of_a_program_without_an_exit_is_in_the_summary",
+            without_exit,
+        ),
         Case::new("refusals::a_child_of_a_fork_does_not_say_its_parents", in_a_child),
     ]
 }
@@ -87,8 +90,11 @@ fn twice(rig: &Rig) {
     client.expect(&format!("alloc {} more", 4 * GIB), "alloc 2");
     // The numbers are the second one's, and the program still runs.
     let line = client.wait_for_stderr(" asked, ");
-    assert!(line.starts_with("partage: 4 GiB asked, limit 2 GiB") && line.contains(REMEDY), "{line}");
-    client.expect("free nothing", "free 1");
+    assert!(
+        line.starts_with("partage: 4 GiB asked, limit 2 GiB") && line.contains(REMEDY),
+        "{line}"
+    );
+    assert_eq!(client.numbers("info")[0], 0);
     assert!(client.finish().success());
     assert_eq!(denied(rig, "twice"), (2, 0));
 }
@@ -98,16 +104,25 @@ fn at_exit(rig: &Rig) {
     assert!(out.ends_with("alloc 2\n"), "{out}");
     assert_eq!(errors.matches(LINE).count(), 1, "{errors}");
     let said = errors.find(REMEDY).expect("the remedy");
-    assert!(errors[said..].contains("ended 1 after ") && errors.contains("denied once"), "{errors}");
+    assert!(
+        errors[said..].contains("ended 1 after ") && errors.contains("denied once"),
+        "{errors}"
+    );
     assert_eq!(denied(rig, "plain"), (1, 0));
 }
 
 fn without_exit(rig: &Rig) {
     let (_, errors) = told(rig, "gone", &[&too_much(), "exit 1"]);
     assert!(!errors.contains(" asked, "), "{errors}");
-    assert!(errors.contains("ended 1 after ") && errors.contains(", denied once"), "{errors}");
+    assert!(
+        errors.contains("ended 1 after ") && errors.contains(", denied once"),
+        "{errors}"
+    );
     let why = rig.json(&["why", "gone"])["sentences"].to_string();
-    assert!(why.contains("3 GiB was denied on GPU 0") && why.contains("start the next one with"), "{why}");
+    assert!(
+        why.contains("3 GiB was denied on GPU 0") && why.contains("start the next one with"),
+        "{why}"
+    );
 }
 
 fn in_a_child(rig: &Rig) {
