@@ -16,7 +16,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use partage_protocol::message::{NO_INDEX, NOTICE_RECOVERED};
+use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 use partage_records::refusals::Refusals;
@@ -28,7 +28,6 @@ use crate::guest::errno;
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
-use crate::session;
 use crate::state::rooms::{Owner, Room};
 use crate::state::{Found, State};
 
@@ -93,18 +92,15 @@ pub fn answered(state: &State) {
     explained(state).step(Refusals::answered);
 }
 
-/// The program gets memory.
+/// Is a refusal open?
 #[inline(always)]
-pub fn granted(state: &State) {
-    if explained(state).open.load(Ordering::Relaxed) != 0 {
-        recovered(state);
-    }
+pub fn is_any_open(state: &State) -> bool {
+    explained(state).open.load(Ordering::Relaxed) != 0
 }
 
-/// The program gets memory after refusals: one that was not said was no failure.
+/// The program gets memory after refusals: the slot of the last, and how many of the broker's answers are no failures.
 #[cold]
-#[inline(never)] // one body for all the hooks that call it
-fn recovered(state: &State) {
+pub fn close(state: &State) -> (usize, u32) {
     let explained = explained(state);
     let mut answers = 0;
     explained.step(|open| {
@@ -112,10 +108,7 @@ fn recovered(state: &State) {
         answers = recovered;
         next
     });
-    if answers > 0 {
-        let slot = explained.last.0[0].load(Ordering::Relaxed) as usize;
-        errno::preserving(|| session::notice(state, NOTICE_RECOVERED, slot, answers.into()));
-    }
+    (explained.last.0[0].load(Ordering::Relaxed) as usize, answers)
 }
 
 /// The process ends: says what it was refused last, if it was neither said nor recovered from.

@@ -8,6 +8,7 @@ pub mod charge;
 pub mod contexts;
 pub mod overhead;
 pub mod pools;
+pub mod recovery;
 pub mod reservation;
 pub mod sharing;
 pub mod tables;

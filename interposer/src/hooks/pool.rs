@@ -22,12 +22,12 @@ use partage_protocol::hold::ties;
 
 use crate::attachment;
 use crate::attachment::ties::made;
-use crate::explain;
 use crate::gate;
 use crate::guest::errno;
 use crate::marks;
 use crate::memory::pools::table;
 use crate::memory::pools::{self, Call, End, Freeing, Kind, Reuse, Source};
+use crate::memory::recovery;
 use crate::memory::reservation::Begun;
 use crate::memory::sharing;
 use crate::real::call;
@@ -149,7 +149,7 @@ impl Allocating {
                 // The driver may have emptied pools before it refused.
                 pools::all_changed(state);
             } else {
-                explain::granted(state);
+                recovery::granted(state);
             }
             return true;
         };

@@ -17,10 +17,10 @@ use partage_records::physical::{Physicals, Step};
 
 use crate::attachment;
 use crate::attachment::ties::made;
-use crate::explain;
 use crate::memory::account;
 use crate::memory::allocations::SystemPages;
 use crate::memory::charge::Charge;
+use crate::memory::recovery;
 use crate::memory::reservation::Begun;
 use crate::memory::sharing;
 use crate::memory::tables;
@@ -105,7 +105,7 @@ pub fn cuMemCreate(
         let gone = with(state, |physicals| physicals.created(made, *reservation.charge()));
         refund(state, gone);
         reservation.keep();
-        explain::granted(state);
+        recovery::granted(state);
     } else {
         with(state, Physicals::break_promise);
         reservation.give_back();

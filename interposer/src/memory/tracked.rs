@@ -13,11 +13,11 @@
 use partage_abi::types::{CuContext, CuDevice};
 
 use crate::attachment;
-use crate::explain;
 use crate::memory::account;
 use crate::memory::allocations::{Allocation, Key};
 use crate::memory::contexts;
 use crate::memory::pools;
+use crate::memory::recovery;
 use crate::memory::reservation::{Begun, Denied, Reservation};
 use crate::memory::sharing;
 use crate::memory::tables;
@@ -132,7 +132,7 @@ impl Pending {
             account::refund(state, former.charge);
         }
         self.reservation.keep();
-        explain::granted(state);
+        recovery::granted(state);
     }
 
     /// The driver refused.

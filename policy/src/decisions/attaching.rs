@@ -341,7 +341,7 @@ impl Policy {
             NOTICE_SHARING_OFF => Notice::SharingOff(pid, value),
             NOTICE_FOREIGN_NAMESPACE => Notice::ForeignNamespace(pid),
             NOTICE_UNKNOWN_ENTRY_POINT => Notice::UnknownEntryPoint(pid, value),
-            NOTICE_RECOVERED => return self.recover(job, slot, (pid, value)),
+            NOTICE_RECOVERED => return state.recover(slot, (pid, value)),
             NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
             // A denial was counted where it was answered, and an unknown notice is a newer client's.
             _ => return,

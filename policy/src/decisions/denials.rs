@@ -15,16 +15,6 @@ use crate::notice::{Denied, Figures, Notice};
 const HOLDERS: usize = 8;
 
 impl Policy {
-    /// A client was granted memory before it was denied a second time.
-    pub(crate) fn recover(&mut self, job: JobId, slot: usize, (pid, times): (u32, u64)) {
-        let Some(state) = self.books.jobs.get_mut(&job) else {
-            return;
-        };
-        let Some(place) = state.slot_mut(slot) else { return };
-        place.recover(pid, times);
-        state.recover(times);
-    }
-
     /// Counts a denial that happened so many times; the 1st, 2nd, 4th, 8th … of a job is published, so that a retrying
     /// allocator floods nobody.
     pub(crate) fn deny<M: Machine>(

@@ -376,9 +376,12 @@ impl Job {
         (before, *count)
     }
 
-    /// So many denials were no failure.
-    pub(crate) fn recover(&mut self, times: u64) {
-        self.0.denied.recover(times);
+    /// A client was granted memory before it was denied a second time: so many denials were no failure.
+    pub(crate) fn recover(&mut self, slot: usize, (pid, times): (u32, u64)) {
+        if let Some(place) = self.slot_mut(slot) {
+            place.recover(pid, times);
+            self.0.denied.recover(times);
+        }
     }
 
     /// Nothing of it is left: it lingers from now on. False where it does so already.

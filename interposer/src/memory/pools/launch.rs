@@ -18,9 +18,9 @@ use super::entries::with;
 use super::exec::Exec;
 use super::look::shrink_after_undo;
 use super::table::Source;
-use crate::explain;
 use crate::guest::errno;
 use crate::memory::pools::table;
+use crate::memory::recovery;
 use crate::memory::reservation::{Begun, Denied};
 use crate::memory::tables;
 use crate::real::Library;
@@ -211,7 +211,7 @@ fn charged(
         }
     }
     if is_success && beyond.is_none() {
-        explain::granted(state);
+        recovery::granted(state);
     }
     match (denial, result) {
         (None, Some(result)) => Ok(Called { result, beyond }),
