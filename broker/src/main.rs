@@ -23,7 +23,7 @@ use partage_broker::server::given;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::files::Disk;
 use partage_broker::snapshot::folder::Folder;
-use partage_broker::snapshot::{dump, fit, inside, restore, shared, store};
+use partage_broker::snapshot::{dump, fit, inside, open_files, restore, shared, store};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::watchdog::Watchdog;
 use partage_broker::watch::{log, notify};
@@ -45,6 +45,7 @@ const IDLE_EXIT_SECONDS: u64 = 60;
     "dump_helper",
     "criu_dump",
     "restore_helper",
+    "restore_files",
     "open_snapshot",
     "user_helper",
     "check",
@@ -97,6 +98,9 @@ struct Arguments {
     /// Have CRIU restore a job, as the first process of its namespaces
     #[arg(long, hide = true, value_name = "ORDER")]
     restore_helper: Option<String>,
+    /// Look after the files that a snapshot's job writes: an order; the answer is printed
+    #[arg(long, hide = true, value_name = "ORDER")]
+    restore_files: Option<String>,
     /// Verify a snapshot and print its manifest, with its folder
     #[arg(long, hide = true, value_name = "DIR")]
     open_snapshot: Option<PathBuf>,
@@ -149,6 +153,12 @@ fn main() -> ExitCode {
     }
     if let Some(order) = &arguments.restore_helper {
         return restore::serve(order);
+    }
+    if let Some(order) = &arguments.restore_files {
+        let answer = open_files::order::serve(order);
+        // Numbers and texts have a text.
+        println!("{}", serde_json::to_string(&answer).unwrap_or_default());
+        return ExitCode::SUCCESS;
     }
     if let Some(folder) = &arguments.open_snapshot {
         return open_snapshot(folder, arguments.folder_fd, arguments.generation);

@@ -32,7 +32,7 @@ pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 pub use sim::Sim;
-pub use snapshot::{Checkpoint, GpuPair, Restore};
+pub use snapshot::{Checkpoint, Files, GpuPair, Restore};
 pub use verify::Verify;
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
@@ -193,6 +193,9 @@ pub struct Run {
     /// The folder for --checkpoint-every, yours alone; made where it is missing
     #[arg(long, value_name = "DIR")]
     pub checkpoint_out: Option<PathBuf>,
+    /// With --checkpoint-every: copy files that the job writes in place, up to SIZE [default: 1GiB]
+    #[arg(long, value_name = "SIZE", requires = "checkpoint_every", allow_hyphen_values = true)]
+    pub files_max: Option<String>,
     /// Say what would happen, and run nothing
     #[arg(long)]
     pub dry_run: bool,

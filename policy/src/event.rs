@@ -413,30 +413,28 @@ pub enum Event {
         /// What it came to.
         end: Return,
     },
-    /// A job's memory stands on its way, and is tried again without end: the driver does not answer, or a process is
-    /// stopped.
+    /// A job's memory stands on its way and is tried again without end: no driver answers, or a process is stopped.
     Stuck {
         /// Which job.
         job: JobId,
         /// On what.
         why: String,
     },
-    /// Processes of a job that was signalled did not get the signal: they are another user's, and the one in whose name
-    /// it is stopped may not signal them.
+    /// Processes of a job that was signalled did not get it: whoever it is stopped for may not signal their user's.
     Spared {
         /// Which job.
         job: JobId,
         /// Their numbers and users.
         processes: Vec<(u32, String)>,
     },
-    /// Another program restored a process of a job that was away.
-    RestoredBehind {
+    /// Processes of a job are restored: from a snapshot, or by another program while it was away.
+    Restored {
         /// Which job.
         job: JobId,
-        /// What became of it, for those who may see the job.
-        text: String,
-        /// It was taken in; else it was sent away again.
-        is_here: bool,
+        /// What became of it or its files, for those who may see the job: a sentence each.
+        texts: Vec<String>,
+        /// By another program: it was taken in, or else sent away again.
+        behind: Option<bool>,
     },
     /// A job that was told to leave ([`Action::Leave`](crate::Action::Leave)) does not begin to.
     NotLeft {

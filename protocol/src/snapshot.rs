@@ -9,10 +9,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::message::MAX_DEVICES;
 
+mod open_files;
+
+pub use open_files::{END_BYTES, FILES_MAX, FilesAnswer, FilesMode, FilesOrder, OpenFile, OpenFiles, Writes};
+
 /// The format that this program writes. A reader that knows less refuses it; this one reads all before it. 2: the
 /// driver's version, the library's protocol, what a job has of `/dev/shm`. 3: the machine's devices. 4: the rest of
-/// what the job asked for ([`SavedTerms`]). 5: where the processes look for the broker.
-pub const FORMAT: u32 = 5;
+/// what the job asked for ([`SavedTerms`]). 5: where the processes look for the broker. 6: files that it writes.
+pub const FORMAT: u32 = 6;
 /// The manifest's name in a generation's folder.
 pub const MANIFEST: &str = "manifest.json";
 /// The folder of CRIU's images in it.
@@ -87,6 +91,9 @@ pub struct Manifest {
     /// What they have of `/dev/shm`.
     #[serde(default, skip_serializing_if = "Shared::is_empty")]
     pub shared: Shared,
+    /// The files that they have open for writing or mapped to write; nothing in formats 1 to 5.
+    #[serde(default, skip_serializing_if = "OpenFiles::is_empty")]
+    pub open_files: OpenFiles,
     /// Every file but the manifest, by its path in the generation's folder.
     pub files: Vec<SavedFile>,
 }
@@ -339,7 +346,10 @@ impl Manifest {
         if paths.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Unfit::new("files", "one is named twice"));
         }
-        self.shared.check(&paths)
+        self.shared.check(&paths)?;
+        self.open_files
+            .check(&paths)
+            .map_err(|why| Unfit::new("open_files", why))
     }
 
     /// As it is written, with its sum.
@@ -414,6 +424,9 @@ pub struct SavedEvery {
     pub keep: u64,
     /// CRIU's program, as the caller found it.
     pub criu: Option<String>,
+    /// What is copied of files that are written in place, in bytes; none: [`FILES_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_max: Option<u64>,
 }
 
 /// What a snapshot needs of the machine that it is restored on, as far as the broker knows that.
@@ -450,4 +463,7 @@ pub struct RestoreRequest {
     /// For how long they are waited for, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_ns: Option<u64>,
+    /// What became of the files that they write, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
 }

@@ -2,8 +2,8 @@
 //! Manifests are read back as they were written, and nothing that was changed is believed.
 
 use partage_protocol::snapshot::{
-    FORMAT, Manifest, SavedClient, SavedDevice, SavedFile, SavedJob, SavedShared, SavedTerms, Shared, generation_name,
-    generation_of,
+    FORMAT, Manifest, OpenFile, OpenFiles, SavedClient, SavedDevice, SavedFile, SavedJob, SavedShared, SavedTerms,
+    Shared, generation_name, generation_of,
 };
 use proptest::prelude::*;
 
@@ -154,15 +154,35 @@ fn wrong() -> Vec<(&'static str, Manifest)> {
             },
         ));
     }
+    for (path, copy) in [("log", None), ("/data/../log", None), ("/log", Some("b"))] {
+        let file = OpenFile {
+            path: path.to_owned(),
+            copy: copy.map(str::to_owned),
+            ..OpenFile::default()
+        };
+        let open_files = OpenFiles {
+            files: vec![file],
+            ..OpenFiles::default()
+        };
+        let manifest = Manifest {
+            open_files,
+            ..with_files(&["a"])
+        };
+        wrong.push(("open_files", manifest));
+    }
     wrong
 }
 
 /// One of the format before has none of the newer fields, and the sum of what it has.
 #[test]
 fn a_manifest_of_the_format_before_is_read() {
-    let older = Manifest { format: 1, ..good() };
-    let text = String::from_utf8(older.text()).expect("text");
-    assert!(!text.contains("shared") && Manifest::parse(text.as_bytes()).is_ok());
+    for format in 1..FORMAT {
+        let older = Manifest { format, ..good() };
+        let text = String::from_utf8(older.text()).expect("text");
+        assert!(!text.contains("shared") && !text.contains("open_files"), "{text}");
+        let read = Manifest::parse(text.as_bytes()).expect("read");
+        assert!(read.open_files.is_empty(), "there is nothing to put back");
+    }
 }
 
 #[test]

@@ -78,8 +78,8 @@ impl Engine {
             site.publish(kind, Some(job), None, text.clone());
         }
         if matches!(way.purpose, Purpose::RestoredBehind(_)) && !kind.is_empty() {
-            let (text, is_here) = (text.clone(), outcome == Outcome::Here);
-            site.tell(Event::RestoredBehind { job, text, is_here });
+            let (texts, behind) = (vec![text.clone()], Some(outcome == Outcome::Here));
+            site.tell(Event::Restored { job, texts, behind });
         }
         match kind {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),

@@ -3,6 +3,7 @@
 
 use partage_policy::{Access, Caller, Event, Obstacle, Patience, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Request};
+use partage_protocol::snapshot::FILES_MAX;
 
 use super::answers::refuse_way;
 use super::engine::Engine;
@@ -42,6 +43,7 @@ impl Engine {
                 stop,
                 keep,
                 criu,
+                files_max,
                 drain_timeout_ns,
             } => {
                 let patience = Patience::draining(drain_timeout_ns);
@@ -50,6 +52,7 @@ impl Engine {
                     is_to_stop: stop,
                     keep,
                     criu: criu.map(Into::into),
+                    files_max: files_max.unwrap_or(FILES_MAX),
                     is_periodic: false,
                 };
                 let target = site.target(target);

@@ -206,6 +206,7 @@ fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String>
         tree: first.pid,
         is_to_stop: to.is_to_stop,
         keep: to.keep,
+        files_max: to.files_max,
         manifest: Manifest {
             format: partage_protocol::snapshot::FORMAT,
             driver: place

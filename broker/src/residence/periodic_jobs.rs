@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use partage_policy::Residence;
+use partage_protocol::snapshot::FILES_MAX;
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::engine::Engine;
@@ -57,6 +58,7 @@ impl Engine {
             is_to_stop: false,
             keep: saved.keep,
             criu: saved.criu.clone().map(Into::into),
+            files_max: saved.files_max.unwrap_or(FILES_MAX),
             is_periodic: true,
         };
         let me = nix::unistd::geteuid().as_raw();

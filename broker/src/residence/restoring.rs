@@ -84,6 +84,17 @@ impl Engine {
         let mark = Box::new(mark);
         site.tell(Event::Residence { job, mark });
         self.ways.expecting.insert(job, Expecting { ticket, caller });
+        if !request.files.is_empty() {
+            for text in &request.files {
+                site.publish("files-restored", Some(job), None, text.clone());
+            }
+            let texts = request.files.clone();
+            site.tell(Event::Restored {
+                job,
+                texts,
+                behind: None,
+            });
+        }
         // Now they may be restored.
         let waiting = Waiting {
             position: 0,

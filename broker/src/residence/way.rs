@@ -100,6 +100,8 @@ pub(super) struct SaveTo {
     pub is_to_stop: bool,
     pub keep: u64,
     pub criu: Option<PathBuf>,
+    /// What is copied of files that are written in place, in bytes.
+    pub files_max: u64,
     /// Nobody asked for this one: the job is saved again and again.
     pub is_periodic: bool,
 }

@@ -202,6 +202,7 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         images: &images,
         none: &none,
         is_to_stop: order.is_to_stop,
+        files_max: order.files_max,
     });
     let held = match (dumped, shared::take_outcome(begun)) {
         (_, Some(Err(why))) | (Err(why), _) => return Err(why),
@@ -227,6 +228,7 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         library: library.display().to_string(),
         socket_dir: sockets_of(order.tree).unwrap_or_else(|| order.manifest.socket_dir.clone()),
         shared: held.shared,
+        open_files: held.open_files,
         ..order.manifest.clone()
     })
 }

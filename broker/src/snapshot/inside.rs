@@ -31,6 +31,8 @@ struct CriuOrder {
     tree: u32,
     /// The processes stay stopped.
     is_to_stop: bool,
+    /// What is copied of files that are written in place, in bytes.
+    files_max: u64,
     /// The snapshot's folder.
     into: RawFd,
     /// That of the images.
@@ -58,6 +60,8 @@ pub struct Dump<'a> {
     pub none: &'a Path,
     /// The processes stay stopped.
     pub is_to_stop: bool,
+    /// What is copied of files that are written in place, in bytes.
+    pub files_max: u64,
 }
 
 /// Starts it. Children that this process starts afterwards begin in the tree's pid namespace, too.
@@ -84,6 +88,7 @@ pub fn start(dump: &Dump<'_>) -> Result<Child, String> {
         criu: dump.criu.to_owned(),
         tree,
         is_to_stop: dump.is_to_stop,
+        files_max: dump.files_max,
         into,
         images,
         none,
@@ -134,6 +139,7 @@ fn become_criu(order: &CriuOrder) -> Result<Infallible, String> {
         .arg("--action-script")
         .arg(way_to(order.program))
         .env(shared::TREE, order.tree.to_string())
+        .env(shared::FILES_MAX, order.files_max.to_string())
         .env(shared::INTO, way_to(order.into));
     Err(format!("CRIU does not start: {}", command.exec()))
 }

@@ -16,12 +16,14 @@
 //! CRIU where the job's processes are. [`restore`] is the first of a restored job's namespaces. [`shared`] saves
 //! and makes anew what they have of `/dev/shm`. [`fit`] says whether a snapshot can be restored on this machine at all.
 
+mod content;
 pub mod criu;
 pub mod dump;
 pub mod files;
 pub mod fit;
 pub mod folder;
 pub mod inside;
+pub mod open_files;
 pub mod order;
 pub mod own_mounts;
 pub mod restore;

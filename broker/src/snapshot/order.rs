@@ -19,6 +19,8 @@ pub struct DumpOrder {
     pub is_to_stop: bool,
     /// Generations to keep.
     pub keep: u64,
+    /// What is copied of files that are written in place, in bytes.
+    pub files_max: u64,
     /// What is known so far.
     pub manifest: Manifest,
 }

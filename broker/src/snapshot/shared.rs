@@ -10,25 +10,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::unistd::{Whence, lseek};
-use partage_protocol::snapshot::{FILES, SavedFolder, SavedShared, Shared};
+use partage_protocol::snapshot::{FILES, OpenFiles, SavedFolder, SavedShared, Shared};
 use serde::{Deserialize, Serialize};
 
+use super::content::copy_content;
+use super::open_files;
 use crate::host::proc::{Proc, Processes, SHARED_MEMORY, inner_number, shared_memory_of, with_descendants};
 
 /// How CRIU's links begin (`create_link_remap` in its `files-reg.c`).
 const LINK: &str = "link_remap.";
-/// Bytes that are copied at a time.
-const PIECE: usize = 1 << 20;
 /// Folders in one another, at most.
 const DEEPEST: usize = 32;
 
 /// What the program is told by its environment: the tree's first process.
 pub const TREE: &str = "PARTAGE_SNAPSHOT_TREE";
+/// What it may copy of files that are written in place, in bytes.
+pub const FILES_MAX: &str = "PARTAGE_SNAPSHOT_FILES_MAX";
 /// And the snapshot's folder.
 pub const INTO: &str = "PARTAGE_SNAPSHOT_INTO";
 /// CRIU says by this variable what it is at.
@@ -48,12 +48,15 @@ pub struct Held {
     pub alive: BTreeSet<u32>,
     /// What they have of `/dev/shm`.
     pub shared: Shared,
+    /// The files that they write.
+    pub open_files: OpenFiles,
 }
 
 /// A call of this program by CRIU, as it dumps.
 #[derive(Debug)]
 pub struct Call {
     tree: u32,
+    files_max: u64,
     into: PathBuf,
     is_dumped: bool,
 }
@@ -65,6 +68,7 @@ impl Call {
         let action = std::env::var(ACTION).ok()?;
         Some(Self {
             tree: std::env::var(TREE).ok()?.parse().ok()?,
+            files_max: std::env::var(FILES_MAX).ok()?.parse().ok()?,
             into: std::env::var_os(INTO)?.into(),
             is_dumped: action == DUMPED,
         })
@@ -78,12 +82,18 @@ impl Call {
         if !self.is_dumped {
             return Ok(());
         }
-        let outcome: Outcome = copy(self.tree, Path::new(SHARED_MEMORY), &self.into).map(|shared| Held {
-            alive: living(self.tree),
-            shared,
-        });
+        let outcome = self.hold();
         leave_outcome(&self.into, &outcome)?;
         outcome.map(drop)
+    }
+
+    fn hold(&self) -> Outcome {
+        let shared = copy(self.tree, Path::new(SHARED_MEMORY), &self.into)?;
+        Ok(Held {
+            alive: living(self.tree),
+            shared,
+            open_files: open_files::save(self.tree, self.files_max, &self.into)?,
+        })
     }
 }
 
@@ -233,34 +243,6 @@ fn copy_one(from: &Path, to: &Path) -> io::Result<std::fs::Metadata> {
     from.metadata()
 }
 
-fn copy_content(from: &File, to: &File) -> io::Result<()> {
-    let length = from.metadata()?.len();
-    to.set_len(length)?;
-    let mut piece = vec![0; PIECE];
-    let mut at = 0;
-    while at < length {
-        let start = match lseek(from, at.cast_signed(), Whence::SeekData) {
-            Ok(start) => start.cast_unsigned(),
-            // Nothing but a hole is left.
-            Err(Errno::ENXIO) => break,
-            // A file system that tells no holes has none.
-            Err(_) => at,
-        };
-        let end = lseek(from, start.cast_signed(), Whence::SeekHole).map_or(length, i64::cast_unsigned);
-        at = start;
-        while at < end {
-            let most = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
-            let count = from.read_at(&mut piece[..most], at)?;
-            if count == 0 {
-                return Ok(());
-            }
-            to.write_all_at(&piece[..count], at)?;
-            at += count as u64;
-        }
-    }
-    Ok(())
-}
-
 /// Removes the links that CRIU left where a stopped process has its shared memory: CRIU does so itself only where the
 /// processes go on.
 pub fn remove_links(shared: &Shared, tree: u32) {
@@ -323,6 +305,7 @@ fn dress(path: &Path, uid: u32, gid: u32, mode: u32) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::unix::fs::FileExt;
     use std::process::{Child, Command, Stdio};
 
     /// A folder on the file system of the build, gone with this value.

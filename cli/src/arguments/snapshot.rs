@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::on_full::OnFull;
 
@@ -18,7 +18,8 @@ later (PARTAGE_CRIU names its program) and the right to run it.
 Examples:
   partage checkpoint train --out /data/train
   partage checkpoint j3 --out /data/train --keep 5
-  partage checkpoint train --out /data/train --stop"
+  partage checkpoint train --out /data/train --stop
+  partage checkpoint train --out /data/train --files-max 8GiB"
 )]
 pub struct Checkpoint {
     /// Job id (j3), name, or the pid of one of its processes
@@ -35,6 +36,21 @@ pub struct Checkpoint {
     /// Keep the last N generations [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub keep: Option<u64>,
+    /// Copy files that the job writes in place, up to SIZE in all [default: 1GiB]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub files_max: Option<String>,
+}
+
+/// What `restore` does with files that were changed since the snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Files {
+    /// Back to what they were; what is replaced is kept.
+    #[default]
+    Cut,
+    /// Left as they are.
+    Keep,
+    /// Nothing is restored.
+    Refuse,
 }
 
 /// One exchange of `--gpu-map`, as written.
@@ -67,6 +83,10 @@ restored again; while a job that was restored from it lives, a second one is
 refused. A restored job can be saved again; with --checkpoint-every the broker
 does so by itself.
 
+A file that the job writes becomes what it was when the job was saved: a log is
+cut to that length, so that it reads like one run, and what was written since is
+kept beside it as NAME.after-gen-N. With --files keep no file is changed.
+
 OLD is a UUID of the snapshot or the number there (0 is the job's first GPU),
 NEW an index or UUID of this machine. Both have the same model and memory.
 
@@ -98,6 +118,12 @@ pub struct Restore {
     /// The folder for --checkpoint-every, yours alone [default: the one that is restored from]
     #[arg(long, value_name = "DIR", requires = "checkpoint_every")]
     pub checkpoint_out: Option<PathBuf>,
+    /// With --checkpoint-every: copy files that the job writes in place, up to SIZE [default: 1GiB]
+    #[arg(long, value_name = "SIZE", requires = "checkpoint_every", allow_hyphen_values = true)]
+    pub files_max: Option<String>,
+    /// Files changed since the save: cut them back (default), keep them, or refuse
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
+    pub files: Option<Files>,
     /// If there is no room: wait (default), or fail with exit status 124
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub on_full: Option<OnFull>,

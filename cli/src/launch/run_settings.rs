@@ -141,9 +141,11 @@ fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
     let lacks = |id, why: &str| Err(bad(id, why.to_owned()));
     match (&arguments.checkpoint_every, &arguments.checkpoint_out) {
         (None, None) => Ok(None),
-        (Some(text), Some(out)) => saved_every(text, out)
-            .map(Some)
-            .map_err(|why| bad("checkpoint_every", why)),
+        (Some(text), Some(out)) => {
+            let saved = saved_every(text, out).map_err(|why| bad("checkpoint_every", why))?;
+            let files_max = files_max(arguments.files_max.as_deref())?;
+            Ok(Some(SavedEvery { files_max, ..saved }))
+        }
         (Some(_), None) => lacks("checkpoint_every", "where to? Say --checkpoint-out DIR too"),
         (None, Some(_)) => lacks("checkpoint_out", "how often? Say --checkpoint-every DUR too"),
     }
@@ -159,6 +161,20 @@ pub fn saved_every(text: &str, out: &Path) -> Result<SavedEvery, String> {
         out: out.to_string_lossy().into_owned(),
         ..SavedEvery::default()
     })
+}
+
+/// What `--files-max` means, in bytes.
+///
+/// # Errors
+/// It is no size.
+pub fn files_max(text: Option<&str>) -> Outcome<Option<u64>> {
+    let bad = |why: String| Failure::invalid(format!("--files-max: {why}"));
+    match text.map(parse_amount).transpose() {
+        Ok(None) => Ok(None),
+        Ok(Some(Amount::Bytes(bytes))) => Ok(Some(bytes)),
+        Ok(Some(share)) => Err(bad(format!("{share} of what? use a size, e.g. --files-max 4GiB"))),
+        Err(why) => Err(bad(why.to_string())),
+    }
 }
 
 /// Checks the terms of time; answers the time limit in nanoseconds.

@@ -14,6 +14,7 @@ mod again;
 mod behind;
 mod drained;
 mod faults;
+mod files;
 mod kills;
 mod main_thread;
 mod mapped;
@@ -62,6 +63,7 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.extend(behind::cases());
     cases.extend(faults::cases());
+    cases.extend(files::cases());
     cases.extend(main_thread::cases());
     cases.extend(mapped::cases());
     cases.extend(moved::cases());

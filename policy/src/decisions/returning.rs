@@ -93,13 +93,16 @@ impl Policy {
         }
     }
 
-    /// Another program restored a process of a job that was away: the job's `why` says it, and that of each job whose
-    /// GPU it came to.
-    pub(crate) fn note_restored_behind(&mut self, id: JobId, text: String, is_here: bool) {
+    /// A job is restored: its `why` says what became of it, and where another program did so while it was away, that of
+    /// each job whose GPU it came to.
+    pub(crate) fn note_restored(&mut self, id: JobId, texts: &[String], behind: Option<bool>) {
         let Some(job) = self.books.jobs.get_mut(&id) else {
             return;
         };
-        job.note(text);
+        for text in texts {
+            job.note(text);
+        }
+        let Some(is_here) = behind else { return };
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         let is_beside = |job: &&mut Job| {
             let shares = devices.iter().any(|device| job.slot_of(*device).is_some());

@@ -101,7 +101,7 @@ impl Policy {
                 timeout_ns,
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::Returned { job, end } => self.returned(job, end, now_ns),
-            Event::Stuck { .. } | Event::Spared { .. } | Event::RestoredBehind { .. } => self.take_note(event),
+            Event::Stuck { .. } | Event::Spared { .. } | Event::Restored { .. } => self.take_note(event),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
             Event::Drain { device, mark } => self.drain(device, mark),
@@ -145,7 +145,7 @@ impl Policy {
         match event {
             Event::Stuck { job, why } => self.note_stuck(job, &why),
             Event::Spared { job, processes } => self.note_spared(job, &processes),
-            Event::RestoredBehind { job, text, is_here } => self.note_restored_behind(job, text, is_here),
+            Event::Restored { job, texts, behind } => self.note_restored(job, &texts, behind),
             _ => {}
         }
     }

@@ -97,6 +97,10 @@ pub enum Request {
         keep: u64,
         /// The caller's CRIU; counts where the caller is the broker's own user.
         criu: Option<String>,
+        /// What is copied of files that are written in place, in bytes; none:
+        /// [`FILES_MAX`](crate::snapshot::FILES_MAX).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        files_max: Option<u64>,
         /// How long work in flight may take to end, in nanoseconds, within
         /// [`DRAIN_TIMEOUT_NS`](crate::terms::DRAIN_TIMEOUT_NS).
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ use crate::arguments::Checkpoint;
 use crate::commands::residence::{converse, drain_timeout};
 use crate::failure::{Failure, Outcome};
 use crate::launch::place::Place;
+use crate::launch::run_settings::files_max;
 use crate::show::report::Report;
 
 /// Generations that are kept where nobody said how many: one can be damaged.
@@ -20,6 +21,7 @@ const KEEP: u64 = 2;
 /// `partage checkpoint`.
 pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Outcome<u8> {
     let drain_timeout_ns = drain_timeout(arguments.drain_timeout.as_deref())?;
+    let files_max = files_max(arguments.files_max.as_deref())?;
     let criu = criu::find()?;
     let out = folder(&arguments.out)?;
     let request = Request::Checkpoint {
@@ -28,6 +30,7 @@ pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Out
         stop: arguments.stop,
         keep: arguments.keep.unwrap_or(KEEP),
         criu: Some(criu.to_string_lossy().into_owned()),
+        files_max,
         drain_timeout_ns,
     };
     converse(&request, place, report)

@@ -3,6 +3,7 @@
 
 mod checkpoint;
 pub mod criu;
+pub mod files;
 mod processes;
 mod restore;
 

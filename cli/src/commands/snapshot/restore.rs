@@ -19,12 +19,13 @@ use partage_protocol::units::SECOND_NS;
 
 use super::checkpoint::prepare;
 use super::criu;
+use super::files::{self, Care};
 use super::processes::{self, Folder, Order, Work};
 use crate::arguments::{GpuPair, OnFull, Restore};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer, wait_text};
 use crate::launch::place::Place;
-use crate::launch::run_settings::saved_every;
+use crate::launch::run_settings::{files_max, saved_every};
 use crate::launch::{installed, launch_broker, supervise};
 use crate::link::connection::{Connection, ConnectionError};
 use crate::show::report::Report;
@@ -60,6 +61,13 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
         .map_err(|error| Failure::cannot("find", folder, error))?;
     let opened = Folder::open(&found)?;
     let (generation, manifest) = open(&found, &opened, arguments.generation)?;
+    let care = Care {
+        folder: &opened,
+        shown: &found,
+        generation: &generation,
+        mode: files::mode(arguments.files),
+    };
+    care.check()?;
     let saved = saved(arguments, &found)?;
     let request = as_run(arguments, &manifest, saved)?;
     let order = Order {
@@ -70,7 +78,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
         within: within(arguments, &manifest)?,
     };
     if !arguments.detach {
-        return run(&order, &manifest, &request, place, report, None);
+        return run((&order, &care), &manifest, &request, place, report, None);
     }
     let (hears, says) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
         .map_err(|error| Failure::failed(format!("cannot make a pipe: {}", error.desc())))?;
@@ -80,7 +88,7 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
             drop(hears);
             let _ = nix::unistd::setsid();
             let mut told = says.try_clone().map(std::fs::File::from);
-            let done = run(&order, &manifest, &request, place, report, Some(says));
+            let done = run((&order, &care), &manifest, &request, place, report, Some(says));
             if let (Err(failure), Ok(told)) = (&done, &mut told) {
                 // Nobody may be there to hear it.
                 let _ = told.write_all(&[failure.exit_code(true)]);
@@ -137,7 +145,7 @@ fn open(path: &Path, folder: &Folder, generation: Option<u64>) -> Outcome<(Strin
 
 /// Everything from the admission on; `says` hears the code of a detached one.
 fn run(
-    order: &Order<'_>,
+    (order, care): (&Order<'_>, &Care<'_>),
     manifest: &Manifest,
     request: &RunRequest,
     place: &Place,
@@ -158,9 +166,11 @@ fn run(
             return Err(Failure::new(Kind::NotAllowed, message).hint("restore it outside the container"));
         }
     };
+    let files = care.apply()?;
+    files.iter().for_each(|note| report.say(note));
     let mut connection = launch_broker::reach(place)?;
     let until = Instant::now() + order.within;
-    expect(&mut connection, (manifest, order.within), place)?;
+    expect(&mut connection, (manifest, order.within), files, place)?;
     let signals = supervise::block().map_err(|error| Failure::failed(error.desc()))?;
     let work = Work::new()?;
     let first = processes::begin(order, until, &work)?;
@@ -192,7 +202,9 @@ fn saved(arguments: &Restore, from: &Path) -> Outcome<Option<SavedEvery>> {
     };
     let out = arguments.checkpoint_out.as_deref().unwrap_or(from);
     let bad = |why: String| Failure::invalid(format!("--checkpoint-every: {why}"));
-    prepare(saved_every(text, out).map_err(bad)?, false).map(Some)
+    let saved = saved_every(text, out).map_err(bad)?;
+    let files_max = files_max(arguments.files_max.as_deref())?;
+    prepare(SavedEvery { files_max, ..saved }, false).map(Some)
 }
 
 /// The request of a `run` with the snapshot's limits, on its devices.
@@ -269,13 +281,19 @@ fn listed((slot, device): (usize, &SavedDevice)) -> String {
 }
 
 /// Says who will come back, until the broker is ready for them.
-fn expect(connection: &mut Connection, (manifest, within): (&Manifest, Duration), place: &Place) -> Outcome<()> {
+fn expect(
+    connection: &mut Connection,
+    (manifest, within): (&Manifest, Duration),
+    files: Vec<String>,
+    place: &Place,
+) -> Outcome<()> {
     let request = Request::Restore(Box::new(RestoreRequest {
         saved_job: manifest.job.id.clone(),
         devices: manifest.devices.clone(),
         machine: manifest.machine.clone(),
         clients: manifest.clients.clone(),
         within_ns: u64::try_from(within.as_nanos()).ok(),
+        files,
     }));
     let fail = |error: ConnectionError| error.into_failure(&place.dir);
     connection.say(&request).map_err(fail)?;

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files that a saved job writes: it is saved, goes on, is killed and restored, and ends as if nothing had been.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::super::Case;
+use super::said::{ok, state};
+use super::saved::{criu, folder, not_restored, save, with_criu};
+use crate::artefacts::package_dir;
+use crate::cases::matrix::python;
+use crate::cases::tenth;
+use crate::client::{Client, PATIENCE};
+use crate::rig::Rig;
+
+pub fn cases() -> Vec<Case> {
+    const WHY: &str = "a real GPU's cycle with CRIU is the acceptance script's";
+    vec![
+        Case::new("residence::files_are_as_they_were_when_a_job_comes_back", habits).simulated(WHY),
+        Case::new(
+            "residence::a_log_that_cannot_be_cut_is_refused_with_what_helps",
+            refused,
+        )
+        .simulated(WHY),
+        Case::new(
+            "residence::files_too_large_to_copy_are_refused_before_a_save",
+            too_large,
+        )
+        .simulated(WHY),
+    ]
+}
+
+/// Steps before the save, and after it.
+const STEPS: (u32, u32) = (20, 30);
+
+/// A program with one habit, in a folder of its own.
+struct Program<'a> {
+    rig: &'a Rig,
+    habit: &'static str,
+    /// How a shell begins its log; nothing where standard output is no log.
+    redirect: &'static str,
+    folder: PathBuf,
+}
+
+impl<'a> Program<'a> {
+    fn new(rig: &'a Rig, (habit, redirect): (&'static str, &'static str), folder: &str) -> Self {
+        let folder = rig.dir.join(folder);
+        std::fs::create_dir_all(&folder).expect("ours");
+        Self {
+            rig,
+            habit,
+            redirect,
+            folder,
+        }
+    }
+
+    fn start(&self) -> Client {
+        let script = package_dir().join("programs/files.py").display().to_string();
+        let place = self.folder.display().to_string();
+        let run = self.rig.run(
+            &["-m", "1GiB", "-g", "0", "--name", "one"],
+            &python(),
+            &[&script, self.habit, &place],
+        );
+        Client::start(self.through_a_shell(run, true))
+    }
+
+    /// A restore of it, as the job that it becomes.
+    fn restore(&self, criu: &Path, more: &[&str]) -> Client {
+        let saved = folder(self.rig);
+        let mut arguments = vec!["restore", saved.as_str()];
+        arguments.extend(more);
+        Client::start(self.through_a_shell(with_criu(self.rig, criu, &arguments), false))
+    }
+
+    /// Where standard output is a log the program answers on standard error.
+    fn through_a_shell(&self, inner: Command, is_to_log: bool) -> Command {
+        if self.redirect.is_empty() {
+            return inner;
+        }
+        let log = match is_to_log {
+            true => format!("{} '{}'", self.redirect, self.log().display()),
+            false => ">/dev/null".to_owned(),
+        };
+        let mut outer = Command::new("sh");
+        outer.args(["-c", &format!("exec \"$@\" 2>&1 {log}"), "sh"]);
+        outer.arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        if let Some(place) = inner.get_current_dir() {
+            outer.current_dir(place);
+        }
+        outer
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("train.log")
+    }
+
+    /// Every file, by its name.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(&self.folder).expect("ours").flatten();
+        let files = entries.map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, std::fs::read(entry.path()).expect("ours"))
+        });
+        files.collect()
+    }
+
+    fn log_text(&self) -> String {
+        std::fs::read_to_string(self.log()).expect("there")
+    }
+}
+
+/// Has it make so many steps, and answers what it says of them; lines of Partage's before that are given to `heard`.
+fn steps(client: &mut Client, count: u32, heard: &mut Vec<String>) -> String {
+    client.tell(&format!("steps {count}"));
+    loop {
+        let line = client.answer();
+        if line.starts_with("at ") {
+            return line;
+        }
+        heard.push(line);
+    }
+}
+
+fn end(mut client: Client) {
+    client.tell("end");
+    assert_eq!(client.finish().code(), Some(0));
+}
+
+fn kill(rig: &Rig, mut client: Client) {
+    client.kill();
+    rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
+}
+
+/// Each habit, with the beginning of what is said of its files at the restore; nothing where they are as they were.
+const ORDINARY: [((&str, &str), &str); 4] = [
+    (("log", ">"), "train.log has "),
+    (("csv", ""), "table.csv has "),
+    (("sqlite", ""), "runs.db-wal holds again what the job knows"),
+    (("memmaprw", ""), "array.dat holds again what the job knows"),
+];
+const SOAK: [((&str, &str), &str); 6] = [
+    (("log", ">>"), "train.log has "),
+    (("events", ""), "events.tfevents has "),
+    (("memmap", ""), ""),
+    (("flock", ""), ""),
+    (("deleted", ""), ""),
+    (("random", ""), "blocks.bin holds again what the job knows"),
+];
+
+fn habits(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    for (habit, said) in ORDINARY {
+        comes_back(rig, &criu, habit, said);
+    }
+    if tenth() == 1 {
+        for (habit, said) in SOAK {
+            comes_back(rig, &criu, habit, said);
+        }
+        rotated(rig, &criu);
+    }
+}
+
+/// Nothing of Partage's or of the driver's is among the files that were noted.
+fn only_its_own(program: &Program<'_>) {
+    let path = Path::new(&folder(program.rig)).join("gen-0001/manifest.json");
+    let manifest: Value = serde_json::from_slice(&std::fs::read(path).expect("there")).expect("a manifest");
+    let files = manifest["open_files"]["files"].as_array().cloned().unwrap_or_default();
+    for file in files {
+        let path = file["path"].as_str().expect("a path");
+        assert!(Path::new(path).starts_with(&program.folder), "{path}");
+    }
+}
+
+fn comes_back(rig: &Rig, criu: &Path, habit: (&'static str, &'static str), said: &str) {
+    let name = format!("{}{}", habit.0, habit.1.len());
+    let alone = Program::new(rig, habit, &format!("{name}-alone"));
+    let mut heard = Vec::new();
+    let mut client = alone.start();
+    steps(&mut client, STEPS.0, &mut heard);
+    let undisturbed = steps(&mut client, STEPS.1, &mut heard);
+    end(client);
+    rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
+
+    let program = Program::new(rig, habit, &name);
+    let mut client = program.start();
+    steps(&mut client, STEPS.0, &mut heard);
+    let out = save(rig, criu, &[]).expect("saved");
+    only_its_own(&program);
+    let before = program.files();
+    let late = steps(&mut client, STEPS.1, &mut heard);
+    let after = program.files();
+    kill(rig, client);
+    heard.clear();
+    let mut again = program.restore(criu, &[]);
+    let restored = steps(&mut again, STEPS.1, &mut heard);
+    heard.push(again.stderr());
+    let heard = heard.join("\n");
+    rig.note(format!("{name}: {out}; {heard}"));
+    assert_eq!((&late, &restored), (&undisturbed, &undisturbed), "{name}");
+    assert!(heard.contains(said), "{name}: {heard}");
+    let why = ok(rig, &["why", "one"]);
+    assert!(why.contains(said), "{name}: {why}");
+    end(again);
+    let mut files = program.files();
+    // What was written between the save and the kill is there still.
+    for (file, content) in &after {
+        let Some(saved) = before.get(file).filter(|saved| *saved != content) else {
+            continue;
+        };
+        let kept = files.remove(&format!("{file}.after-gen-1")).unwrap_or_default();
+        let is_tail = content.starts_with(saved) && kept == content[saved.len()..];
+        assert!(
+            kept == *content || is_tail,
+            "{name}: {file} has {} bytes, and {} are kept",
+            content.len(),
+            kept.len()
+        );
+    }
+    let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    let expected = alone.files();
+    assert_eq!(names(&files), names(&expected), "{name}");
+    for (file, content) in &files {
+        assert!(
+            *content == expected[file],
+            "{name}: {file} is another than in an undisturbed run"
+        );
+    }
+    if !said.is_empty() {
+        let events = ok(rig, &["events"]);
+        assert!(events.contains(said), "{events}");
+    }
+    std::fs::remove_dir_all(folder(rig)).expect("ours");
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+}
+
+/// A log by `>>` that was moved away since: the job goes on in the new one.
+fn rotated(rig: &Rig, criu: &Path) {
+    let program = Program::new(rig, ("log", ">>"), "rotated");
+    let mut heard = Vec::new();
+    let mut client = program.start();
+    steps(&mut client, STEPS.0, &mut heard);
+    save(rig, criu, &[]).expect("saved");
+    steps(&mut client, STEPS.1, &mut heard);
+    kill(rig, client);
+    let moved = program.folder.join("train.log.1");
+    std::fs::rename(program.log(), &moved).expect("ours");
+    for (content, said) in [
+        (None, "was gone: the job goes on in a new one"),
+        (Some("rotated\n"), "is another file"),
+    ] {
+        if let Some(content) = content {
+            std::fs::remove_file(program.log()).expect("there");
+            std::fs::write(program.log(), content).expect("ours");
+        }
+        let mut again = program.restore(criu, &[]);
+        heard.clear();
+        steps(&mut again, 2, &mut heard);
+        assert!(heard.iter().any(|line| line.contains(said)), "{heard:?}");
+        end(again);
+        let log = program.log_text();
+        let lines = log.strip_prefix(content.unwrap_or_default()).expect("it begins so");
+        assert!(lines.starts_with("step 20 ") && lines.lines().count() == 2, "{log}");
+        rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
+    }
+    let lines = std::fs::read_to_string(moved).expect("there").lines().count();
+    assert_eq!(lines, (STEPS.0 + STEPS.1) as usize);
+    std::fs::remove_dir_all(folder(rig)).expect("ours");
+}
+
+fn refused(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let program = Program::new(rig, ("log", ">>"), "appended");
+    let mut heard = Vec::new();
+    let mut client = program.start();
+    steps(&mut client, STEPS.0, &mut heard);
+    save(rig, &criu, &[]).expect("saved");
+    let saved = program.log_text();
+    steps(&mut client, STEPS.1, &mut heard);
+    kill(rig, client);
+    let grown = program.log_text();
+    let (code, said) = not_restored(rig, &criu, &["--files", "refuse"]);
+    assert!(
+        code == Some(125) && said.contains("train.log was changed since the job was saved"),
+        "{said}"
+    );
+    // Somebody else writes to the log.
+    let mut other = Command::new("sh");
+    other.args(["-c", "exec 3>>\"$0\"; echo; read end"]).arg(program.log());
+    let mut other = Client::start(other);
+    other.answer();
+    let (code, said) = not_restored(rig, &criu, &[]);
+    assert!(
+        code == Some(125) && said.contains(" can write to it, too: it is not changed"),
+        "{said}"
+    );
+    assert!(said.contains("--files keep leaves the file as it is"), "{said}");
+    assert_eq!(program.log_text(), grown);
+    // What is said helps.
+    let mut again = program.restore(&criu, &["--files", "keep"]);
+    heard.clear();
+    steps(&mut again, 1, &mut heard);
+    end(again);
+    let log = program.log_text();
+    let more = log.strip_prefix(&grown).expect("it goes on at its end");
+    assert!(more.starts_with("step 20 ") && more.lines().count() == 1, "{more}");
+    other.kill();
+    rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
+    // Cut, it reads like one run.
+    let mut again = program.restore(&criu, &[]);
+    steps(&mut again, 1, &mut heard);
+    end(again);
+    assert_eq!(
+        program.log_text().strip_prefix(&saved).map(|more| more.lines().count()),
+        Some(1)
+    );
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+    shortened(rig, &criu);
+}
+
+/// A file that is not appended to has to have at least its length.
+fn shortened(rig: &Rig, criu: &Path) {
+    std::fs::remove_dir_all(folder(rig)).expect("ours");
+    let program = Program::new(rig, ("csv", ""), "shortened");
+    let mut heard = Vec::new();
+    let mut client = program.start();
+    steps(&mut client, STEPS.0, &mut heard);
+    save(rig, criu, &["--stop"]).expect("saved");
+    client.kill();
+    rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
+    let table = program.folder.join("table.csv");
+    let whole = std::fs::read(&table).expect("there");
+    let file = std::fs::File::options().write(true).open(&table).expect("ours");
+    file.set_len(7).expect("ours");
+    for mode in ["cut", "keep"] {
+        let (code, said) = not_restored(rig, criu, &["--files", mode]);
+        let text = format!("table.csv has 7 B, and had {} B when the job was saved", whole.len());
+        assert!(code == Some(125) && said.contains(&text), "{said}");
+    }
+    // Its end put back, as it says.
+    std::fs::write(&table, &whole).expect("ours");
+    let mut again = program.restore(criu, &[]);
+    steps(&mut again, 1, &mut heard);
+    end(again);
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+}
+
+fn too_large(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let program = Program::new(rig, ("memmaprw", ""), "large");
+    let mut heard = Vec::new();
+    let mut client = program.start();
+    steps(&mut client, STEPS.0, &mut heard);
+    let (code, said) = save(rig, &criu, &["--files-max", "1KiB"]).expect_err("it has 16 KiB");
+    assert!(
+        code == Some(1) && said.contains("array.dat is written in place and has to be copied: 16 KiB"),
+        "{said}"
+    );
+    assert_eq!(state(rig, "one"), "running");
+    let asked = said
+        .rsplit_once("Ask for --files-max ")
+        .map(|(_, asked)| asked.trim())
+        .expect("it says how much");
+    save(rig, &criu, &["--files-max", asked]).expect("what it says helps");
+    steps(&mut client, 1, &mut heard);
+    kill(rig, client);
+    // And with the job saved again and again.
+    let script = package_dir().join("programs/files.py").display().to_string();
+    let (place, out) = (program.folder.display().to_string(), folder(rig));
+    let mut run = rig.run(
+        &[
+            "-m",
+            "1GiB",
+            "-g",
+            "0",
+            "--name",
+            "one",
+            "--checkpoint-every",
+            "1s",
+            "--checkpoint-out",
+            &out,
+            "--files-max",
+            "1KiB",
+        ],
+        &python(),
+        &[&script, "memmaprw", &place],
+    );
+    run.env("PARTAGE_CRIU", &criu).stderr(Stdio::piped());
+    let mut client = Client::start(run);
+    steps(&mut client, 1, &mut heard);
+    rig.eventually(PATIENCE, "it is said", || {
+        ok(rig, &["events"]).contains("array.dat is written in place")
+    });
+    end(client);
+}
