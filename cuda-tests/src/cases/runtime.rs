@@ -9,6 +9,8 @@ use super::Case;
 use crate::artefacts::{built, package_dir, program};
 use crate::rig::{GIB, Rig};
 
+mod refusals;
+
 pub fn cases() -> Vec<Case> {
     let simulated = |name, body| Case::new(name, body).simulated("the stand-ins are for the simulated driver");
     vec![
@@ -18,17 +20,25 @@ pub fn cases() -> Vec<Case> {
         simulated("runtime::a_program_of_13_sees_the_same_under_a_limit", |rig| {
             same_under_a_limit(rig, "13");
         }),
+        simulated(
+            "runtime::what_is_not_built_says_itself_once",
+            refusals::each_says_itself_once,
+        ),
     ]
 }
 
 /// What the program prints, but for its memory and the number of its CUDA.
 const SEEN: &str = include_str!("../../programs/runtime.expected");
 
+/// The libraries that have the functions.
+fn providers() -> [PathBuf; 2] {
+    [built("libpartage_sim_runtime.so"), built("libpartage_sim_blas.so")]
+}
+
 /// The stand-ins, in the machine's folder.
 fn make_runtime(rig: &Rig) -> PathBuf {
     let folder = rig.sim_dir().join("cuda");
-    let providers = [built("libpartage_sim_runtime.so"), built("libpartage_sim_blas.so")];
-    partage_stand_ins::make(&folder, &providers.each_ref().map(PathBuf::as_path)).expect("stand-ins");
+    partage_stand_ins::make(&folder, &providers().each_ref().map(PathBuf::as_path)).expect("stand-ins");
     folder
 }
 

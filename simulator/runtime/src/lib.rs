@@ -28,3 +28,5 @@ mod registry;
 mod surroundings;
 mod table;
 mod types;
+
+pub use table::is_built;

@@ -20,16 +20,13 @@ macro_rules! runtime_table {
         [both unbuilt none] cudaCreateTextureObject;
         [both straight cuCtxResetPersistingL2Cache] cudaCtxResetPersistingL2Cache();
         [both straight cuDestroyExternalMemory] cudaDestroyExternalMemory(ext_mem: CuExternalMemory);
-        [both straight cuDestroyExternalSemaphore] cudaDestroyExternalSemaphore(ext_sem: CuExternalSemaphore);
+        [both unbuilt none] cudaDestroyExternalSemaphore;
         [both unbuilt none] cudaDestroySurfaceObject;
         [both unbuilt none] cudaDestroyTextureObject;
         [cuda13 straight cuDevResourceGenerateDesc] cudaDevResourceGenerateDesc(
             desc: *mut CuDevResourceDesc, resources: *mut CuDevResource, nb_resources: c_uint,
         );
-        [cuda13 straight cuDevSmResourceSplit] cudaDevSmResourceSplit(
-            result: *mut CuDevResource, nb_groups: c_uint, input: *const CuDevResource, remainder: *mut CuDevResource,
-            flags: c_uint, group_params: *mut CuDevSmResourceGroupParams,
-        );
+        [cuda13 unbuilt none] cudaDevSmResourceSplit;
         [cuda13 straight cuDevSmResourceSplitByCount] cudaDevSmResourceSplitByCount(
             result: *mut CuDevResource, nb_groups: *mut c_uint, input: *const CuDevResource,
             remainder: *mut CuDevResource, flags: c_uint, min_count: c_uint,
@@ -53,18 +50,11 @@ macro_rules! runtime_table {
         [both straight cuDeviceGetGraphMemAttribute] cudaDeviceGetGraphMemAttribute(
             device: CuDevice, attr: c_int, value: *mut c_void,
         );
-        [cuda13 straight cuDeviceGetHostAtomicCapabilities] cudaDeviceGetHostAtomicCapabilities(
-            capabilities: *mut c_uint, operations: *const c_int, count: c_uint, dev: CuDevice,
-        );
+        [cuda13 unbuilt none] cudaDeviceGetHostAtomicCapabilities;
         [both straight cuCtxGetLimit] cudaDeviceGetLimit(pvalue: *mut usize, limit: c_int);
         [both straight cuDeviceGetMemPool] cudaDeviceGetMemPool(pool: *mut CuMemoryPool, dev: CuDevice);
-        [both straight cuDeviceGetNvSciSyncAttributes] cudaDeviceGetNvSciSyncAttributes(
-            nv_sci_sync_attr_list: *mut c_void, dev: CuDevice, flags: c_int,
-        );
-        [cuda13 straight cuDeviceGetP2PAtomicCapabilities] cudaDeviceGetP2PAtomicCapabilities(
-            capabilities: *mut c_uint, operations: *const c_int, count: c_uint, src_device: CuDevice,
-            dst_device: CuDevice,
-        );
+        [both unbuilt none] cudaDeviceGetNvSciSyncAttributes;
+        [cuda13 unbuilt none] cudaDeviceGetP2PAtomicCapabilities;
         [both early cuDeviceGetP2PAttribute] cudaDeviceGetP2PAttribute(
             value: *mut c_int, attrib: c_int, src_device: CuDevice, dst_device: CuDevice,
         );
@@ -85,9 +75,7 @@ macro_rules! runtime_table {
         [both straight cuDeviceSetMemPool] cudaDeviceSetMemPool(dev: CuDevice, pool: CuMemoryPool);
         [both straight cuCtxSetSharedMemConfig] cudaDeviceSetSharedMemConfig(config: c_int);
         [both straight cuCtxSynchronize] cudaDeviceSynchronize();
-        [both straight cuDeviceUnregisterAsyncNotification] cudaDeviceUnregisterAsyncNotification(
-            device: CuDevice, callback: CuAsyncCallbackHandle,
-        );
+        [both unbuilt none] cudaDeviceUnregisterAsyncNotification;
         [both own cuDriverGetVersion] cudaDriverGetVersion(version: *mut c_int);
         [both unbuilt none] cudaEGLStreamConsumerAcquireFrame;
         [both unbuilt none] cudaEGLStreamConsumerConnect;
@@ -449,26 +437,14 @@ macro_rules! runtime_table {
         [both unbuilt none] cudaGraphicsEGLRegisterImage;
         [both unbuilt none] cudaGraphicsGLRegisterBuffer;
         [both unbuilt none] cudaGraphicsGLRegisterImage;
-        [both straight cuGraphicsMapResources] cudaGraphicsMapResources(
-            count: c_uint, resources: *mut CuGraphicsResource, stream: CuStream,
-        );
+        [both unbuilt none] cudaGraphicsMapResources;
         [both unbuilt none] cudaGraphicsResourceGetMappedEglFrame;
-        [both straight cuGraphicsResourceGetMappedMipmappedArray] cudaGraphicsResourceGetMappedMipmappedArray(
-            mipmapped_array: *mut CuMipmappedArray, resource: CuGraphicsResource,
-        );
-        [both straight cuGraphicsResourceGetMappedPointer_v2] cudaGraphicsResourceGetMappedPointer(
-            dev_ptr: *mut CuDevicePtr, size: *mut usize, resource: CuGraphicsResource,
-        );
-        [both straight cuGraphicsResourceSetMapFlags_v2] cudaGraphicsResourceSetMapFlags(
-            resource: CuGraphicsResource, flags: c_uint,
-        );
-        [both straight cuGraphicsSubResourceGetMappedArray] cudaGraphicsSubResourceGetMappedArray(
-            array: *mut CuArray, resource: CuGraphicsResource, array_index: c_uint, mip_level: c_uint,
-        );
-        [both straight cuGraphicsUnmapResources] cudaGraphicsUnmapResources(
-            count: c_uint, resources: *mut CuGraphicsResource, stream: CuStream,
-        );
-        [both straight cuGraphicsUnregisterResource] cudaGraphicsUnregisterResource(resource: CuGraphicsResource);
+        [both unbuilt none] cudaGraphicsResourceGetMappedMipmappedArray;
+        [both unbuilt none] cudaGraphicsResourceGetMappedPointer;
+        [both unbuilt none] cudaGraphicsResourceSetMapFlags;
+        [both unbuilt none] cudaGraphicsSubResourceGetMappedArray;
+        [both unbuilt none] cudaGraphicsUnmapResources;
+        [both unbuilt none] cudaGraphicsUnregisterResource;
         [both unbuilt none] cudaGraphicsVDPAURegisterOutputSurface;
         [both unbuilt none] cudaGraphicsVDPAURegisterVideoSurface;
         [cuda13 unbuilt none] cudaGreenCtxCreate;
@@ -563,17 +539,11 @@ macro_rules! runtime_table {
             library_option_values: *mut *mut c_void, num_library_options: c_uint,
         );
         [both straight cuLibraryUnload] cudaLibraryUnload(library: CuLibrary);
-        [cuda13 straight cuLogsCurrent] cudaLogsCurrent(iterator_out: *mut CuLogIterator, flags: c_uint);
-        [cuda13 straight cuLogsDumpToFile] cudaLogsDumpToFile(
-            iterator: *mut CuLogIterator, path_to_file: *const c_char, flags: c_uint,
-        );
-        [cuda13 straight cuLogsDumpToMemory] cudaLogsDumpToMemory(
-            iterator: *mut CuLogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint,
-        );
-        [cuda13 straight cuLogsRegisterCallback] cudaLogsRegisterCallback(
-            callback_func: CuLogsCallback, user_data: *mut c_void, callback_out: *mut CuLogsCallbackHandle,
-        );
-        [cuda13 straight cuLogsUnregisterCallback] cudaLogsUnregisterCallback(callback: CuLogsCallbackHandle);
+        [cuda13 unbuilt none] cudaLogsCurrent;
+        [cuda13 unbuilt none] cudaLogsDumpToFile;
+        [cuda13 unbuilt none] cudaLogsDumpToMemory;
+        [cuda13 unbuilt none] cudaLogsRegisterCallback;
+        [cuda13 unbuilt none] cudaLogsUnregisterCallback;
         [both own cuMemAlloc_v2] cudaMalloc(pointer: *mut CuDevicePtr, bytes: usize);
         [both own cuMemAllocPitch_v2] cudaMalloc3D(pointer: *mut PitchedPtr, extent: Extent);
         [both unbuilt none] cudaMalloc3DArray;
@@ -603,28 +573,15 @@ macro_rules! runtime_table {
         [cuda12 straight cuMemAdvise_v2] cudaMemAdvise_v2(
             dev_ptr: CuDevicePtr, count: usize, advice: c_int, location: CuMemLocation,
         );
-        [cuda13 straight cuMemDiscardAndPrefetchBatchAsync] cudaMemDiscardAndPrefetchBatchAsync(
-            dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
-            prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
-        );
-        [cuda13 straight cuMemDiscardAndPrefetchBatchAsync_ptsz] cudaMemDiscardAndPrefetchBatchAsync_ptsz(
-            dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
-            prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
-        );
-        [cuda13 straight cuMemDiscardBatchAsync] cudaMemDiscardBatchAsync(
-            dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, flags: c_ulonglong, stream: CuStream,
-        );
-        [cuda13 straight cuMemDiscardBatchAsync_ptsz] cudaMemDiscardBatchAsync_ptsz(
-            dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, flags: c_ulonglong, stream: CuStream,
-        );
+        [cuda13 unbuilt none] cudaMemDiscardAndPrefetchBatchAsync;
+        [cuda13 unbuilt none] cudaMemDiscardAndPrefetchBatchAsync_ptsz;
+        [cuda13 unbuilt none] cudaMemDiscardBatchAsync;
+        [cuda13 unbuilt none] cudaMemDiscardBatchAsync_ptsz;
         [cuda13 straight cuMemGetDefaultMemPool] cudaMemGetDefaultMemPool(
             pool_out: *mut CuMemoryPool, location: *mut CuMemLocation, kind: c_int,
         );
         [both straight cuMemGetInfo_v2] cudaMemGetInfo(free: *mut usize, total: *mut usize);
-        [cuda13 straight cuMemGetLocationInfo] cudaMemGetLocationInfo(
-            ptr: CuDevicePtr, size: usize, summary_granularity: usize, sampling_granularity: usize,
-            location_out: *mut CuMemLocation,
-        );
+        [cuda13 unbuilt none] cudaMemGetLocationInfo;
         [cuda13 straight cuMemGetMemPool] cudaMemGetMemPool(
             pool: *mut CuMemoryPool, location: *mut CuMemLocation, kind: c_int,
         );
@@ -673,21 +630,10 @@ macro_rules! runtime_table {
         [cuda12 straight cuMemPrefetchAsync_v2_ptsz] cudaMemPrefetchAsync_v2_ptsz(
             dev_ptr: CuDevicePtr, count: usize, location: CuMemLocation, flags: c_uint, stream: CuStream,
         );
-        [cuda13 straight cuMemPrefetchBatchAsync] cudaMemPrefetchBatchAsync(
-            dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
-            prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
-        );
-        [cuda13 straight cuMemPrefetchBatchAsync_ptsz] cudaMemPrefetchBatchAsync_ptsz(
-            dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
-            prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
-        );
-        [both straight cuMemRangeGetAttribute] cudaMemRangeGetAttribute(
-            data: *mut c_void, data_size: usize, attribute: c_int, dev_ptr: CuDevicePtr, count: usize,
-        );
-        [both straight cuMemRangeGetAttributes] cudaMemRangeGetAttributes(
-            data: *mut *mut c_void, data_sizes: *mut usize, attributes: *mut c_int, num_attributes: usize,
-            dev_ptr: CuDevicePtr, count: usize,
-        );
+        [cuda13 unbuilt none] cudaMemPrefetchBatchAsync;
+        [cuda13 unbuilt none] cudaMemPrefetchBatchAsync_ptsz;
+        [both unbuilt none] cudaMemRangeGetAttribute;
+        [both unbuilt none] cudaMemRangeGetAttributes;
         [cuda13 straight cuMemSetMemPool] cudaMemSetMemPool(
             location: *mut CuMemLocation, kind: c_int, pool: CuMemoryPool,
         );
@@ -1064,28 +1010,32 @@ macro_rules! runtime_table {
 }
 pub(crate) use runtime_table;
 
+macro_rules! list {
+    ($( [$since:ident $kind:ident $call:ident] $name:ident $(($($argument:tt)*))? $(-> $answer:ty)?; )*) => {
+        &[$( [stringify!($name), stringify!($since), stringify!($kind), stringify!($call)] ),*]
+    };
+}
+/// Name, since, kind and call of each row.
+const ROWS: &[[&str; 4]] = runtime_table! { list };
+
+/// The row behind a name in the library of a generation, `cuda12` or `cuda13`.
+fn row(name: &str, since: &str) -> Option<&'static [&'static str; 4]> {
+    let has = |name: &str| ROWS.iter().find(|row| row[0] == name);
+    let old = (since == "cuda12").then(|| has(&format!("{name}_v12"))).flatten();
+    old.or_else(|| has(name).filter(|row| row[1] == "both" || row[1] == since))
+}
+
+/// Whether a name of a generation's library, `cuda12` or `cuda13`, leads to a function that does what it is asked for.
+#[must_use]
+pub fn is_built(name: &str, since: &str) -> bool {
+    row(name, since).is_some_and(|row| row[2] != "unbuilt")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    macro_rules! list {
-        ($( [$since:ident $kind:ident $call:ident] $name:ident $(($($argument:tt)*))? $(-> $answer:ty)?; )*) => {
-            &[$( [stringify!($name), stringify!($since), stringify!($kind), stringify!($call)] ),*]
-        };
-    }
-    const ROWS: &[[&str; 4]] = runtime_table! { list };
-
-    /// A name is not built as long as its row says so.
-    fn is_built(name: &str, since: &str) -> bool {
-        let old = format!("{name}_v12");
-        let has = |name: &str| ROWS.iter().find(|row| row[0] == name);
-        let row = if since == "cuda12" {
-            has(&old).or_else(|| has(name))
-        } else {
-            has(name)
-        };
-        row.is_some_and(|row| row[2] != "unbuilt" && (row[1] == "both" || row[1] == since))
-    }
+    use super::{ROWS, is_built};
 
     #[test]
     fn rows_are_unique_and_say_what_they_rest_on() {
