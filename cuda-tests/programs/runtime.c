@@ -14,7 +14,7 @@
 
 #include "runtime_cuda.h"
 
-enum { N = 1024, MIB = 1 << 20 };
+enum { N = 1024, MIB = 1 << 20, PIECE = 128 * MIB, PIECES = 256 };
 typedef struct { ipc_t memory, written, read; } handles_t;
 
 static void must(error_t code, const char *what) {
@@ -244,6 +244,46 @@ static void pools(void) {
   printf("trimmed to %llu\n", (unsigned long long)kept);
 }
 
+// What a framework that maps memory itself calls: the driver's functions, by their entry points.
+static void *entry(const char *name) {
+  void *found = NULL;
+  int status = -1;
+  MUST(cudaGetDriverEntryPointByVersion(name, &found, 12000, 0, &status));
+  if (status || !found) { printf("%s: %d\n", name, status); exit(66); }
+  return found;
+}
+
+// Not more pieces than memory has room for, and not few.
+static void granted(const char *by, int pieces, size_t total, error_t refused) {
+  int room = (int)(total / PIECE);
+  printf("pieces by %s: no more than fit %d, at least half %d, then %d\n", by, pieces <= room, pieces >= room / 2, refused);
+}
+
+static void until_it_is_full(void) {
+  // CUmemAllocationProp: pinned memory of device 0.
+  const struct { int kind, handles, place, device; void *none; unsigned char flags[8]; } asked = {1, 0, 1, 0, NULL, {0}};
+  error_t (*create)(uint64_t *, size_t, const void *, unsigned long long) =
+    (error_t(*)(uint64_t *, size_t, const void *, unsigned long long))entry("cuMemCreate");
+  error_t (*release)(uint64_t) = (error_t(*)(uint64_t))entry("cuMemRelease");
+  size_t free_bytes = 0, total = 0;
+  uint64_t handles[PIECES];
+  void *blocks[PIECES];
+  error_t code = 0;
+  int count = 0;
+  MUST(cudaMemGetInfo(&free_bytes, &total));
+  while (count < PIECES && (code = create(&handles[count], PIECE, &asked, 0)) == 0) count++;
+  granted("cuMemCreate", count, total, code);
+  while (count) MUST(release(handles[--count]));
+  while (count < PIECES && (code = cudaMallocAsync(&blocks[count], PIECE, NULL)) == 0) count++;
+  granted("cudaMallocAsync", count, total, code);
+  say("last error", cudaGetLastError());
+  while (count) MUST(cudaFreeAsync(blocks[--count], NULL));
+  MUST(cudaDeviceSynchronize());
+  pool_t pool = NULL;
+  MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+  MUST(cudaMemPoolTrimTo(pool, 0));
+}
+
 static void show(const char *what, const void *at) {
   struct { pointer_t attributes; unsigned guard; } place = {.guard = 4711};
   MUST(cudaPointerGetAttributes(&place.attributes, at));
@@ -361,9 +401,11 @@ static int broken(void) {
 
 static void forked(void) {
   void *block = NULL;
+  error_t (*init)(unsigned) = (error_t(*)(unsigned))entry("cuInit");
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
+    say("a forked child's driver", init(0));
     error_t code = cudaMalloc(&block, MIB);
     printf("a forked child %d %s\n", code, cudaGetErrorName(code));
     say("its device", cudaSetDevice(0));
@@ -387,6 +429,7 @@ int main(int count, char **words) {
   streams();
   graphs();
   pools();
+  until_it_is_full();
   kinds_of_memory();
   to_another_process();
   forked();
