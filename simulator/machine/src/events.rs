@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::machine::random_id;
+use crate::presence;
 use crate::process::ProcessId;
 use crate::shared::{Shared, SharedLayout};
 
@@ -76,6 +76,19 @@ impl Who {
     }
 }
 
+/// Removes the files of dead processes' events: a process that is killed leaves its own. Who has one open keeps it.
+pub fn sweep(folder: &Path, own: &ProcessId) {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in files.map(|entry| entry.path()).filter(|path| is_event(path)) {
+        // One that is being made has no maker yet, and is left alone.
+        if let Ok(Some(page)) = Shared::<Page>::open_made(&path)
+            && page.maker.read().number(folder, own).is_none()
+        {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 /// An event that several processes have, as this one sees it. Its maker's end removes the file; who has it open keeps
 /// it.
 pub struct SharedEvent {
@@ -95,8 +108,16 @@ impl Drop for SharedEvent {
     }
 }
 
+/// What the names of the files begin with.
+const PREFIX: &str = "event-";
+
 fn path_of(folder: &Path, id: u64) -> PathBuf {
-    folder.join(format!("event-{id:016x}"))
+    folder.join(format!("{PREFIX}{id:016x}"))
+}
+
+fn is_event(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(PREFIX))
 }
 
 impl SharedEvent {
@@ -104,7 +125,7 @@ impl SharedEvent {
     ///
     /// Fails with the operating system's error.
     pub fn make(folder: &Path, own: ProcessId) -> io::Result<Self> {
-        let id = random_id()?;
+        let id = presence::random()?;
         let page = Shared::<Page>::open(&path_of(folder, id), |page| page.maker.write(&own))?;
         let is_maker = true;
         Ok(Self {
@@ -118,10 +139,7 @@ impl SharedEvent {
     /// Opens one by its number. `None` when there is none, or its maker is dead.
     pub fn open(folder: &Path, own: ProcessId, id: u64) -> Option<Self> {
         let path = path_of(folder, id);
-        if !path.is_file() {
-            return None;
-        }
-        let page = Shared::<Page>::open(&path, |_| ()).ok()?;
+        let page = Shared::<Page>::open_made(&path).ok()??;
         if page.maker.read().number(folder, &own).is_none() {
             let _ = std::fs::remove_file(&path);
             return None;
@@ -256,7 +274,9 @@ mod tests {
         let event = SharedEvent::make(&folder, own).expect("made");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
         let other = SharedEvent {
-            page: Shared::open(&path_of(&folder, event.id()), |_| ()).expect("there"),
+            page: Shared::open_made(&path_of(&folder, event.id()))
+                .expect("readable")
+                .expect("there"),
             id: event.id(),
             own: ProcessId::of(child.id()).expect("it lives"),
             is_maker: false,
@@ -270,6 +290,37 @@ mod tests {
             child.wait().expect("ours");
         });
         assert!(event.is_reached(number));
+        std::fs::remove_dir_all(folder).expect("clean up");
+    }
+    #[test]
+    fn a_dead_makers_file_goes_and_a_living_ones_stays() {
+        let folder = folder("sweep");
+        let own = ProcessId::current();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
+        let others = SharedEvent::make(&folder, ProcessId::of(child.id()).expect("it lives")).expect("made");
+        let event = SharedEvent::make(&folder, own).expect("made");
+        let unfinished = path_of(&folder, 4711);
+        std::fs::write(&unfinished, "").expect("writable");
+        let left = |event: &SharedEvent| path_of(&folder, event.id()).exists();
+        sweep(&folder, &own);
+        assert!(left(&event) && left(&others) && unfinished.exists());
+        child.kill().expect("ours");
+        child.wait().expect("ours");
+        sweep(&folder, &own);
+        assert!(left(&event) && !left(&others) && unfinished.exists());
+        std::fs::remove_dir_all(folder).expect("clean up");
+    }
+
+    #[test]
+    fn on_a_machine_that_is_open_to_all_everybody_reaches_an_event() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder("open");
+        let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        for (of_folder, is_shared) in [(0o700, false), (0o777, true)] {
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(of_folder)).expect("ours");
+            let event = SharedEvent::make(&folder, ProcessId::current()).expect("made");
+            assert_eq!(mode(&path_of(&folder, event.id())) == 0o666, is_shared);
+        }
         std::fs::remove_dir_all(folder).expect("clean up");
     }
 }

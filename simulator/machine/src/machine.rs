@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::spec::{self, Error, Spec};
 use crate::tickets;
 use crate::timeline::{Settings, Timeline};
-use crate::{backing, sharing};
+use crate::{backing, events, sharing};
 
 mod books;
 mod device;
@@ -296,6 +296,7 @@ impl Machine {
             }
             presence.as_ref().map_or_else(ProcessId::current, Presence::id)
         };
+        events::sweep(&self.folder, &id);
         seats::take(&self.seats, id, self.dead()).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
     }
 

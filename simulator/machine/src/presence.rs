@@ -7,10 +7,10 @@
 //! the process closes *any* descriptor of the file: so each run has a file of its own, and nobody opens that of the own
 //! run. What is lost so is made up for by `/proc` ([`ProcessId::number`]).
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::backing::{Kept, out_of_the_way};
@@ -32,12 +32,9 @@ impl Presence {
     pub fn take(folder: &Path) -> io::Result<Self> {
         let ticket = random()?;
         let path = path_of(folder, ticket);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&path)?;
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        // Others of the machine ask who holds its lock, whatever the umask here.
+        file.set_permissions(Permissions::from_mode(0o644))?;
         // Moved before it is locked: closing the other descriptor would give the lock up.
         let file = out_of_the_way(file);
         if let Err(error) = lock(&file) {
@@ -78,8 +75,10 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Not 0.
-fn random() -> io::Result<u64> {
+/// A random number that is not 0.
+///
+/// Fails with the operating system's error.
+pub(crate) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: room for as many bytes as the call is told.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };

@@ -8,11 +8,12 @@
 //! the program, so a stopped holder is continued until it has given the lock up, and stopped again: nobody waits for a
 //! stopped process.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -64,6 +65,18 @@ impl<T: SharedLayout> Drop for Shared<T> {
     }
 }
 
+/// Whoever may make files in a folder reaches a new one there, whatever the umask of the process that made it. Where it
+/// is another user's file, its own user does so.
+fn open_to_those_of(folder: Option<&Path>, file: &File) {
+    const OTHERS_WRITE: u32 = 0o002;
+    let mode = folder
+        .and_then(|folder| folder.metadata().ok())
+        .map_or(0, |facts| facts.mode());
+    if mode & OTHERS_WRITE != 0 {
+        let _ = file.set_permissions(Permissions::from_mode(0o666));
+    }
+}
+
 impl<T: SharedLayout> Shared<T> {
     const BYTES: usize = HEADER_BYTES + size_of::<T>();
 
@@ -95,10 +108,29 @@ impl<T: SharedLayout> Shared<T> {
         opened
     }
 
+    /// Opens the file where it is there and somebody has finished making it. `None`: it is not there, or not yet made.
+    ///
+    /// Fails as [`open`](Self::open).
+    pub fn open_made(path: &Path) -> io::Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        if file.metadata()?.len() < Self::BYTES as u64 {
+            return Ok(None);
+        }
+        let shared = Self::map(&file, path, Self::BYTES)?;
+        if shared.header().is_ready.load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        shared.checked(path).map(Some)
+    }
+
     fn open_locked(file: &File, path: &Path, initialise: impl FnOnce(&T)) -> io::Result<Self> {
         let bytes = Self::BYTES;
         if file.metadata()?.len() < bytes as u64 {
             file.set_len(bytes as u64)?;
+            open_to_those_of(path.parent(), file);
         }
         let shared = Self::map(file, path, bytes)?;
         let header = shared.header();
