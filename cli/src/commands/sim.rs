@@ -34,6 +34,8 @@ use crate::show::report::{self, Report};
 
 mod cuda_runtime;
 
+use cuda_runtime::Providers;
+
 /// `partage sim`: gives COMMAND's code.
 pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     check_name(&arguments.machine)?;
@@ -51,8 +53,16 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     }
     let driver = installed::find(installed::SIM_DRIVER)?;
     let nvml = installed::find(installed::SIM_NVML)?;
+    let providers = arguments.cuda_runtime.then(Providers::find).transpose()?;
     let root = PathBuf::from(format!("/tmp/partage-sim-{}", Uid::effective()));
     let visit = Visit::take(&root, arguments, memory, &driver, &nvml)?;
+    if let Some(providers) = &providers
+        && let Err(failure) = visit.offer_runtime(providers)
+    {
+        // The machine goes with its last visit.
+        let _ = visit.leave();
+        return Err(failure);
+    }
     let mut environment = environment(command.environment.clone(), &root, &visit.dir);
     if arguments.nvrtc_ptx {
         environment.put_first("LD_PRELOAD", &installed::find(installed::SIM_NVRTC)?, b": ", |entry| {
@@ -108,9 +118,6 @@ impl Visit {
             }
             Err((_, errno)) => return Err(Failure::cannot("lock", &lock_path, errno)),
         };
-        if arguments.cuda_runtime {
-            cuda_runtime::make(&dir)?;
-        }
         let lock =
             Flock::lock(file, FlockArg::LockShared).map_err(|(_, errno)| Failure::cannot("lock", &lock_path, errno))?;
         Ok(Self {
@@ -119,6 +126,12 @@ impl Visit {
             lock_path,
             gate_path,
         })
+    }
+
+    /// Makes the stand-ins for the CUDA runtime, unless the machine has them.
+    fn offer_runtime(&self, providers: &Providers) -> Outcome<()> {
+        let _gate = gate(&self.gate_path)?;
+        cuda_runtime::make(&self.dir, providers)
     }
 
     /// What a shell on the machine begins with.

@@ -94,6 +94,21 @@ fn a_second_sim_joins_and_the_last_one_removes() {
 }
 
 #[test]
+fn a_broken_file_of_the_stand_ins_leaves_no_machine() {
+    let (bench, name) = (Bench::new(), machine());
+    for library in ["libpartage_sim_runtime.so", "libpartage_sim_blas.so"] {
+        std::fs::write(bench.lib().join(library), "no library").expect("writable");
+    }
+    let (code, out, err) = result(sim(&bench, &name, &["--cuda-runtime", "--", "true"]));
+    assert_eq!((code, out.as_str()), (125, ""), "{err}");
+    assert!(
+        err.contains("libpartage_sim_runtime.so is no shared object") && err.contains("install Partage again"),
+        "{err}"
+    );
+    assert!(!folder(&name).exists());
+}
+
+#[test]
 fn other_users_reach_a_shared_machine_and_no_other() {
     let (bench, shared, own) = (Bench::new(), machine(), machine());
     let mode = |path: &Path| {

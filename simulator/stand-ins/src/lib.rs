@@ -88,16 +88,33 @@ impl Provider {
     }
 }
 
+/// Whether stand-ins can be made of these providers.
+///
+/// # Errors
+/// As [`make`], but for what only writing finds.
+pub fn check(providers: &[&Path]) -> Result<(), Error> {
+    let read = providers.iter().map(|path| Provider::read(path));
+    let read = read.collect::<Result<Vec<_>, _>>()?;
+    home_of(REFUSE, &read).ok_or(Error::NoRefusal).map(drop)
+}
+
+/// The place of the provider that has a function.
+fn home_of(function: &str, providers: &[Provider]) -> Option<usize> {
+    providers
+        .iter()
+        .position(|provider| provider.functions.contains(function))
+}
+
 /// Makes the stand-ins in `folder`, with links to the providers beside them, and gives how many files it made.
 ///
 /// # Errors
 /// [`Error`], with the file.
 pub fn make(folder: &Path, providers: &[&Path]) -> Result<usize, Error> {
-    fs::create_dir_all(folder).map_err(|error| file("making", folder, error))?;
     let read = providers
         .iter()
         .map(|path| Provider::read(path))
         .collect::<Result<Vec<_>, _>>()?;
+    fs::create_dir_all(folder).map_err(|error| file("making", folder, error))?;
     for (path, provider) in providers.iter().zip(&read) {
         let link = folder.join(&provider.soname);
         let _ = fs::remove_file(&link);
@@ -135,16 +152,13 @@ fn function_of(name: &str, cuda: Cuda, providers: &[Provider]) -> Option<(usize,
     let own = format!("partage_{name}");
     let old = (cuda == Cuda::Twelve).then(|| format!("{own}_v12"));
     old.into_iter().chain([own]).find_map(|function| {
-        let place = providers
-            .iter()
-            .position(|provider| provider.functions.contains(&function))?;
+        let place = home_of(&function, providers)?;
         Some((place, function))
     })
 }
 
 fn object_of(library: &Library, cuda: Cuda, soname: &str, providers: &[Provider]) -> Result<Object, Error> {
-    let home = |name: &str| providers.iter().position(|provider| provider.functions.contains(name));
-    let refuses = home(REFUSE).ok_or(Error::NoRefusal)?;
+    let refuses = home_of(REFUSE, providers).ok_or(Error::NoRefusal)?;
     let mut needed = BTreeSet::from([refuses]);
     let mut imports = vec![REFUSE.to_owned(), REFUSE_TEXT.to_owned()];
     let mut exports = Vec::new();

@@ -25,9 +25,11 @@ while [ $# -gt 0 ]; do
   case $1 in
     --version | -V) echo "Partage's stand-in for ptxas; Cuda compilation tools, release 12.8, V12.8.0"; exit 0 ;;
     -o | --output-file) to=$2; shift ;;
-    -arch | --gpu-name | -m | --machine | -O | --opt-level) shift ;;
+    -o=* | --output-file=*) to=${1#*=} ;;
+    -arch | --gpu-name | -m | --machine | -O | --opt-level | -e | --entry | -maxrregcount | --maxrregcount) shift ;;
     -*) ;;
-    *) from=$1 ;;
+    # Another option's value is no file; what is said to be the file and is not there is told by cp.
+    *) if [ -f "$1" ] || [ -z "$from" ]; then from=$1; fi ;;
   esac
   [ $# -eq 0 ] || shift
 done
@@ -38,25 +40,63 @@ fi
 exec cp -- "$from" "$to"
 "#;
 
+/// The libraries that have the functions of the stand-ins.
+pub struct Providers([PathBuf; 2]);
+
+impl Providers {
+    /// Finds them, and looks whether stand-ins can be made of them.
+    ///
+    /// # Errors
+    /// One is missing, or is no library.
+    pub fn find() -> Outcome<Self> {
+        let found = [
+            installed::find(installed::SIM_RUNTIME)?,
+            installed::find(installed::SIM_BLAS)?,
+        ];
+        partage_stand_ins::check(&found.each_ref().map(PathBuf::as_path)).map_err(|error| failed(&error))?;
+        Ok(Self(found))
+    }
+}
+
+fn failed(error: &partage_stand_ins::Error) -> Failure {
+    let failure = Failure::failed(format!("cannot make the stand-ins for the CUDA runtime: {error}"));
+    match error {
+        partage_stand_ins::Error::File { .. } => failure,
+        _ => failure.hint("install Partage again: a file of it is broken"),
+    }
+}
+
 /// Makes the stand-ins, unless the machine has them. The caller keeps others from doing so at the same time.
-pub fn make(machine: &Path) -> Outcome<()> {
+///
+/// # Errors
+/// A file could not be written.
+pub fn make(machine: &Path, providers: &Providers) -> Outcome<()> {
     let folder = folder(machine);
     if folder.exists() {
         return Ok(());
     }
-    let providers = [
-        installed::find(installed::SIM_RUNTIME)?,
-        installed::find(installed::SIM_BLAS)?,
-    ];
     // Under another name until it is whole: a failure leaves nothing that looks made.
     let unfinished = machine.join("cuda.new");
     let _ = fs::remove_dir_all(&unfinished);
-    partage_stand_ins::make(&unfinished, &providers.each_ref().map(PathBuf::as_path))
-        .map_err(|error| Failure::failed(format!("cannot make the stand-ins for the CUDA runtime: {error}")))?;
+    partage_stand_ins::make(&unfinished, &providers.0.each_ref().map(PathBuf::as_path))
+        .map_err(|error| failed(&error))?;
     let ptxas = unfinished.join("ptxas");
-    let written = fs::write(&ptxas, HANDS_ON).and_then(|()| fs::set_permissions(&ptxas, Permissions::from_mode(0o755)));
-    written.map_err(|error| Failure::cannot("write", &ptxas, error))?;
+    fs::write(&ptxas, HANDS_ON).map_err(|error| Failure::cannot("write", &ptxas, error))?;
+    open_up(&unfinished, &ptxas).map_err(|error| Failure::cannot("open up", &unfinished, error))?;
     fs::rename(&unfinished, &folder).map_err(|error| Failure::cannot("make", &folder, error))
+}
+
+/// Whoever reaches the machine reads them, whatever this process's umask: the folders above say who that is.
+fn open_up(folder: &Path, program: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        // Of a link the file counts, which is the installation's.
+        if !path.is_symlink() {
+            let mode = if path == program { 0o755 } else { 0o644 };
+            fs::set_permissions(&path, Permissions::from_mode(mode))?;
+        }
+    }
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
 /// Puts them before all other libraries of a program, but for a `ptxas` that the user has named.
@@ -129,6 +169,16 @@ mod tests {
         assert!(run(&["--version"]).1.contains("release 12.8"));
         assert_eq!(run(&["-v", text]).0, Some(2), "no file to make");
         assert_eq!(run(&["/nowhere", "-o", to]).0, Some(1));
+        let joined = format!("--output-file={to}");
+        for asked in [
+            &["-e", "kernel", text, "-o", to][..],
+            &[text, "--split-compile", "4", "-o", to],
+            &["--split-compile", "4", text, &joined],
+        ] {
+            fs::remove_file(&made).expect("made");
+            assert_eq!(run(asked).0, Some(0), "{asked:?}");
+            assert_eq!(fs::read_to_string(&made).expect("made"), "// PTX", "{asked:?}");
+        }
         fs::remove_dir_all(&folder).expect("removed");
     }
 
