@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::kernels::{self, Kind};
 use crate::status::{Outcome, Status, of_driver};
+use crate::turn;
 
 /// An address or handle of the driver.
 pub type Handle = *mut c_void;
@@ -76,7 +77,9 @@ pub fn driver() -> Outcome<&'static Driver> {
     let found = DRIVER.get_or_init(|| {
         // SAFETY: a C string; the driver's constructors do nothing.
         let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
-        if library.is_null() { None } else { Driver::find(library) }
+        let found = if library.is_null() { None } else { Driver::find(library) };
+        turn::watch_forks();
+        found
     });
     found.as_ref().ok_or(Status::NOT_INITIALIZED)
 }

@@ -89,7 +89,7 @@ macro_rules! exports {
         #[allow(non_snake_case, reason = "the library's name")]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($argument: $type),*) -> $crate::status::Status {
-            $crate::status::status_of($body)
+            $crate::status::status_of($crate::turn::begin().and_then(|_turn| $body))
         }
     )*};
 }

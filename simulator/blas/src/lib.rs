@@ -8,7 +8,8 @@
 //! machine's libraries.
 //!
 //! [`driver`] is the way to the driver; above it [`handle`], [`product`] and [`vectors`]; [`gemm_calls`] and [`lt`] are
-//! the calls of the two libraries. No call allocates device memory or waits, but for results that the host reads.
+//! the calls of the two libraries, each behind its [`turn`]. No call allocates device memory or waits, but for results
+//! that the host reads.
 
 mod driver;
 mod gemm_calls;
@@ -17,5 +18,6 @@ mod kernels;
 mod lt;
 mod product;
 mod status;
+mod turn;
 mod vectors;
 mod versions;

@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Mutex, TryLockError};
 
 /// A `cublasStatus_t`.
 #[repr(transparent)]
@@ -90,10 +90,17 @@ pub fn status_of(outcome: Outcome<()>) -> Status {
 pub fn refuse(function: &str, what: &str) -> Status {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let line = format!("{function}: {what} is not built");
-    let mut known = TOLD.lock().unwrap_or_else(|broken| broken.into_inner());
-    if !known.contains(&line) {
-        eprintln!("partage sim: {line}");
-        known.insert(line);
+    let mut told = match TOLD.try_lock() {
+        Ok(told) => told,
+        Err(TryLockError::Poisoned(told)) => told.into_inner(),
+        // Another thread is saying something, or did when this process was forked: the answer matters more.
+        Err(TryLockError::WouldBlock) => return Status::NOT_SUPPORTED,
+    };
+    if !told.contains(&line) {
+        let said = format!("partage sim: {line}\n");
+        // SAFETY: the line's own bytes. Not `eprintln!`, which waits for a lock that a forked child may lack.
+        unsafe { libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len()) };
+        told.insert(line);
     }
     Status::NOT_SUPPORTED
 }

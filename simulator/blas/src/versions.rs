@@ -7,11 +7,11 @@ use crate::handle::{answer, exports, state};
 use crate::status::{Outcome, Status};
 
 /// Major, minor, patch of the libraries that stand for CUDA 12 and 13.
-const BLAS_12: [c_int; 3] = [12, 4, 5];
-const BLAS_13: [c_int; 3] = [13, 2, 0];
-/// The runtimes that these were made for.
-const RUNTIME_12: usize = 12_040;
-const RUNTIME_13: usize = 13_020;
+const BLAS_12: [c_int; 3] = [12, 9, 0];
+const BLAS_13: [c_int; 3] = [13, 0, 0];
+/// What the stand-ins for the runtimes say.
+const RUNTIME_12: usize = 12_090;
+const RUNTIME_13: usize = 13_000;
 /// PyTorch refuses a cudnn older than the one that it was built for, of which this is the newest (2.15.0).
 const CUDNN: [c_int; 3] = [9, 26, 0];
 
@@ -53,7 +53,19 @@ numbers! {
     partage_cublasLtGetCudartVersion = RUNTIME_13;
     partage_cublasLtGetCudartVersion_v12 = RUNTIME_12;
     partage_cudnnGetVersion = number(CUDNN) as usize;
-    partage_cudnnGetCudartVersion = RUNTIME_13;
+    partage_cudnnGetCudartVersion = runtime_of_this_process();
+}
+
+/// That of the runtime that is loaded: one file serves both.
+fn runtime_of_this_process() -> usize {
+    // SAFETY: a C string; nothing is loaded that was not.
+    let old = unsafe { libc::dlopen(c"libcudart.so.12".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if old.is_null() {
+        return RUNTIME_13;
+    }
+    // SAFETY: a handle of `dlopen`, which keeps the library from going no longer.
+    unsafe { libc::dlclose(old) };
+    RUNTIME_12
 }
 
 /// `cudnnGetProperty`
