@@ -2,8 +2,8 @@
 // Calls functions that are not built, each twice with eight zeros, and prints what the calls answered.
 //
 // usage: refusals FILE VERSION NAME... [-- FILE VERSION NAME...]...
-// FILE is found by the loader; VERSION is the symbols', or `none`. Of NAME:text the answer is a text. Each file is opened
-// in a process of its own. A line per name: `FILE NAME ANSWER ANSWER`.
+// FILE is found by the loader; VERSION is the symbols', or `none`. Of NAME:text the answer is a text. Each file is
+// opened in a process of its own. A line per name: `FILE NAME ANSWER ANSWER`.
 #define _GNU_SOURCE // dlvsym
 #include <dlfcn.h>
 #include <stdio.h>

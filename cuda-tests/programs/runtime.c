@@ -5,6 +5,8 @@
 // usage: runtime          walks
 //        runtime ipc      the second process: handles come on its input
 //        runtime broken   a launch that writes where nothing is, and what comes after it
+//        runtime reset    a context that somebody else retained ends
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,13 @@ static void must(error_t code, const char *what) {
 // One call a line: C does not say in which order arguments are made.
 static void say(const char *what, error_t code) { printf("%s: %d\n", what, code); }
 
+// Whether another library says that it was made for this runtime.
+static int is_for(int runtime, const char *file, const char *name) {
+  void *library = dlopen(file, RTLD_NOW);
+  void *found = library ? dlsym(library, name) : NULL;
+  return found && ((size_t(*)(void))found)() == (size_t)runtime;
+}
+
 static void devices(void) {
   int count = 0, driver = 0, runtime = 0, device = -1, major = 0, found = 0;
   struct { device_t properties; unsigned guard; } place = {.guard = 4711};
@@ -32,6 +41,10 @@ static void devices(void) {
   MUST(cudaGetDeviceCount(&count));
   MUST(cudaDriverGetVersion(&driver));
   MUST(cudaRuntimeGetVersion(&runtime));
+  printf("cublas, cublasLt and cudnn are for this runtime %d %d %d\n",
+         is_for(runtime, CUDA >= 13 ? "libcublas.so.13" : "libcublas.so.12", "cublasGetCudartVersion"),
+         is_for(runtime, CUDA >= 13 ? "libcublasLt.so.13" : "libcublasLt.so.12", "cublasLtGetCudartVersion"),
+         is_for(runtime, "libcudnn.so.9", "cudnnGetCudartVersion"));
   printf("devices %d runtime %d on driver of that or later %d\n", count, runtime / 1000, driver >= runtime);
   for (int i = 0; i < count; i++) {
     MUST(cudaGetDeviceProperties_v2(&place.properties, i));
@@ -46,6 +59,12 @@ static void devices(void) {
   MUST(cudaSetDevice(0));
   MUST(cudaGetDevice(&device));
   printf("device chosen %d and %d\n", found == count - 1, device);
+  unsigned flags[2] = {0, 0};
+  MUST(cudaGetDeviceFlags(&flags[0]));
+  MUST(cudaSetDeviceFlags(8 | 4));
+  MUST(cudaGetDeviceFlags(&flags[1]));
+  MUST(cudaSetDeviceFlags(0));
+  printf("flags %u, then %u\n", flags[0], flags[1]);
   say("a device that is none", cudaSetDevice(count));
   say("last error", cudaGetLastError());
   say("then", cudaGetLastError());
@@ -256,12 +275,13 @@ static void *entry(const char *name) {
 // Not more pieces than memory has room for, and not few.
 static void granted(const char *by, int pieces, size_t total, error_t refused) {
   int room = (int)(total / PIECE);
-  printf("pieces by %s: no more than fit %d, at least half %d, then %d\n", by, pieces <= room, pieces >= room / 2, refused);
+  printf("pieces by %s: no more than fit %d, at least half %d, then %d\n", by, pieces <= room, pieces >= room / 2,
+         refused);
 }
 
 static void until_it_is_full(void) {
   // CUmemAllocationProp: pinned memory of device 0.
-  const struct { int kind, handles, place, device; void *none; unsigned char flags[8]; } asked = {1, 0, 1, 0, NULL, {0}};
+  const struct { int kind, handles, place, device; void *none; char flags[8]; } asked = {.kind = 1, .place = 1};
   error_t (*create)(uint64_t *, size_t, const void *, unsigned long long) =
     (error_t(*)(uint64_t *, size_t, const void *, unsigned long long))entry("cuMemCreate");
   error_t (*release)(uint64_t) = (error_t(*)(uint64_t))entry("cuMemRelease");
@@ -399,6 +419,24 @@ static int broken(void) {
   return 0;
 }
 
+static int reset(void) {
+  // A context that the driver alone knows of.
+  error_t (*retain)(void **, int) = (error_t(*)(void **, int))entry("cuDevicePrimaryCtxRetain");
+  error_t (*state)(int, unsigned *, int *) = (error_t(*)(int, unsigned *, int *))entry("cuDevicePrimaryCtxGetState");
+  void *context = NULL, *block = NULL;
+  unsigned flags = 0;
+  int before = -1, after = -1;
+  MUST(retain(&context, 0));
+  MUST(state(0, &flags, &before));
+  MUST(cudaDeviceReset());
+  MUST(state(0, &flags, &after));
+  printf("reset: active %d, then %d\n", before, after);
+  MUST(cudaMalloc(&block, MIB));
+  MUST(cudaDeviceReset());
+  say("reset: freed", cudaFree(block));
+  return 0;
+}
+
 static void forked(void) {
   void *block = NULL;
   error_t (*init)(unsigned) = (error_t(*)(unsigned))entry("cuInit");
@@ -420,7 +458,8 @@ static void forked(void) {
 }
 
 int main(int count, char **words) {
-  if (count > 1) return strcmp(words[1], "ipc") == 0 ? second_process() : broken();
+  const char *word = count > 1 ? words[1] : "";
+  if (*word) return strcmp(word, "ipc") == 0 ? second_process() : strcmp(word, "reset") == 0 ? reset() : broken();
   devices();
   memory();
   copies();
@@ -435,6 +474,10 @@ int main(int count, char **words) {
   forked();
   int code = ended(again("broken", "", 0));
   printf("the broken process ended with %d\n", code);
+  code = ended(again("reset", "", 0));
+  printf("the reset process ended with %d\n", code);
+  memcpy3d_t of_an_array = {.source_array = &code};
+  say("a copy of an array", cudaMemcpy3D(&of_an_array));
   say("not built", cudaCreateTextureObject(NULL, NULL, NULL, NULL));
   say("not built", cudaCreateTextureObject(NULL, NULL, NULL, NULL));
   puts("end");

@@ -9,6 +9,8 @@
 typedef int error_t;
 typedef struct { unsigned x, y, z; } dim3;
 typedef struct { char reserved[64]; } ipc_t;
+// cudaMemcpy3DParms: the array that is copied from comes first.
+typedef struct { void *source_array; char rest[152]; } memcpy3d_t;
 typedef void *stream_t, *event_t, *graph_t, *exec_t, *pool_t;
 typedef struct {
   size_t shared, constant, local;
@@ -41,6 +43,7 @@ enum { TO_DEVICE = 1, TO_HOST = 2, EITHER = 4 };
 #endif
 
 error_t cudaGetDeviceCount(int *), cudaGetDevice(int *), cudaSetDevice(int);
+error_t cudaGetDeviceFlags(unsigned *), cudaSetDeviceFlags(unsigned), cudaDeviceReset(void);
 error_t cudaDriverGetVersion(int *), cudaRuntimeGetVersion(int *);
 error_t cudaGetDeviceProperties_v2(device_t *, int), cudaDeviceGetAttribute(int *, int, int);
 error_t cudaDeviceGetPCIBusId(char *, int, int), cudaDeviceSynchronize(void);
@@ -51,6 +54,7 @@ error_t cudaMallocHost(void **, size_t), cudaFreeHost(void *), cudaHostRegister(
 error_t cudaHostUnregister(void *), cudaMallocManaged(void **, size_t, unsigned);
 error_t cudaMemcpy(void *, const void *, size_t, int), cudaMemset(void *, int, size_t);
 error_t cudaMemcpyAsync(void *, const void *, size_t, int, stream_t), cudaMemsetAsync(void *, int, size_t, stream_t);
+error_t cudaMemcpy3D(const memcpy3d_t *);
 error_t cudaMemcpy2D(void *, size_t, const void *, size_t, size_t, size_t, int);
 error_t cudaMemcpyToSymbol(const void *, const void *, size_t, size_t, int);
 error_t cudaMemcpyFromSymbol(void *, const void *, size_t, size_t, int);

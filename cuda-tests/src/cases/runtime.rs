@@ -2,13 +2,14 @@
 //! A program as a CUDA compiler makes it, linked against the stand-ins for the CUDA runtime: it sees the same bare and
 //! under a limit, but for its memory.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use self::program::{make_runtime, parts, search_path, seen, walker};
 use super::Case;
-use crate::artefacts::{built, package_dir, program};
 use crate::rig::{GIB, Rig};
 
+mod beside;
+mod program;
 mod refusals;
 
 pub fn cases() -> Vec<Case> {
@@ -24,52 +25,22 @@ pub fn cases() -> Vec<Case> {
             "runtime::what_is_not_built_says_itself_once",
             refusals::each_says_itself_once,
         ),
+        simulated(
+            "runtime::libraries_of_the_vendors_are_named_whenever_they_are_loaded",
+            beside::half_installed,
+        ),
+        simulated("runtime::two_users_machines_beside_each_other", beside::two_users),
+        simulated(
+            "runtime::a_shared_machines_stand_ins_serve_all_users",
+            beside::shared_under_a_umask,
+        ),
     ]
-}
-
-/// What the program prints, but for its memory and the number of its CUDA.
-const SEEN: &str = include_str!("../../programs/runtime.expected");
-
-/// The libraries that have the functions.
-fn providers() -> [PathBuf; 2] {
-    [built("libpartage_sim_runtime.so"), built("libpartage_sim_blas.so")]
-}
-
-/// The stand-ins, in the machine's folder.
-fn make_runtime(rig: &Rig) -> PathBuf {
-    let folder = rig.sim_dir().join("cuda");
-    partage_stand_ins::make(&folder, &providers().each_ref().map(PathBuf::as_path)).expect("stand-ins");
-    folder
-}
-
-/// The program, linked against the runtime of a CUDA.
-fn walker(folder: &Path, cuda: &str) -> PathBuf {
-    // 12's compiler packs code in the one way, 13's in the other.
-    let packed = if cuda == "12" { "lz4" } else { "zstd" };
-    let code = package_dir().join(format!("kernels/images/{packed}.fatbin"));
-    let arguments = [
-        format!("-DCUDA={cuda}"),
-        format!("-DFATBIN=\"{}\"", code.display()),
-        folder.join(format!("libcudart.so.{cuda}")).display().to_string(),
-        "-Wl,--allow-shlib-undefined".to_owned(),
-        "-lpthread".to_owned(),
-    ];
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    program(&format!("runtime-{cuda}"), "runtime.c", &arguments)
-}
-
-/// What it printed: the lines about its memory, and the others as one text.
-fn parts(output: &Output) -> (Vec<u64>, String) {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let (memory, others): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("memory"));
-    let bytes = memory.iter().filter_map(|line| line.rsplit(' ').next()?.parse().ok());
-    (bytes.collect(), others.iter().map(|line| format!("{line}\n")).collect())
 }
 
 fn same_under_a_limit(rig: &Rig, cuda: &str) {
     let folder = make_runtime(rig);
     let program = walker(&folder, cuda);
-    let path = format!("{}:{}", folder.display(), rig.sim_dir().join("lib").display());
+    let path = search_path(rig, &folder);
     let output = |mut command: Command| {
         command.env("LD_LIBRARY_PATH", &path);
         let output = rig.output(command);
@@ -87,8 +58,7 @@ fn same_under_a_limit(rig: &Rig, cuda: &str) {
         assert!(!said.contains("no version information"), "{said}");
         parts(&output)
     };
-    let seen = SEEN.lines().filter(|line| !line.starts_with('#'));
-    let seen: String = seen.map(|line| format!("{}\n", line.replace("CUDA", cuda))).collect();
+    let seen = seen(cuda);
     // Each device's, and what is in use and free of the first.
     let (memory, others) = output(rig.command(&program));
     assert_eq!(others, seen, "bare");

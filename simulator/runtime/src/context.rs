@@ -7,12 +7,12 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use partage_abi::MAX_ORDINALS;
 use partage_abi::types::*;
 
-use crate::{driver, surroundings};
+use crate::{driver, surroundings, turn};
 
 thread_local! {
     static DEVICE: Cell<CuDevice> = const { Cell::new(0) };
@@ -25,7 +25,6 @@ static PRIMARY: [AtomicPtr<c_void>; MAX_ORDINALS] = [const { AtomicPtr::new(core
 static RETAINING: Mutex<()> = Mutex::new(());
 static RESETS: AtomicU32 = AtomicU32::new(0);
 static IS_READY: AtomicBool = AtomicBool::new(false);
-static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// `Err` unless the code is success.
 pub fn check(code: CuResult) -> Result<(), CuResult> {
@@ -37,14 +36,9 @@ pub fn code(result: Result<(), CuResult>) -> CuResult {
     result.err().unwrap_or(CuResult::SUCCESS)
 }
 
-/// A lock that a panicking thread held is as good as any: no state is half written here.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Makes the driver ready, without a context.
 pub fn initialise() -> Result<(), CuResult> {
-    if IS_FORKED.load(Ordering::Relaxed) {
+    if turn::is_forked() {
         return Err(CuResult::NOT_INITIALIZED);
     }
     if IS_READY.load(Ordering::Acquire) {
@@ -52,16 +46,10 @@ pub fn initialise() -> Result<(), CuResult> {
     }
     check(driver::cuInit(0))?;
     if !IS_READY.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler only stores to a static.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        surroundings::warn();
+        turn::watch_forks();
+        surroundings::tell();
     }
     Ok(())
-}
-
-/// A child of a process that uses the driver has none, and must not wait for a lock of a thread that it lacks.
-extern "C" fn in_child() {
-    IS_FORKED.store(true, Ordering::Relaxed);
 }
 
 /// Sees to it that the thread has a context.
@@ -80,11 +68,6 @@ fn make_current(context: CuContext) -> Result<(), CuResult> {
     check(driver::cuCtxSetCurrent(context))?;
     MADE_CURRENT.set(context.0.addr());
     Ok(())
-}
-
-/// True in a child of a process that uses the driver.
-pub fn is_forked() -> bool {
-    IS_FORKED.load(Ordering::Relaxed)
 }
 
 /// The thread's context, whoever made it current.
@@ -107,7 +90,13 @@ fn is_stale(context: CuContext) -> bool {
 pub fn primary(device: CuDevice) -> Result<CuContext, CuResult> {
     let held = usize::try_from(device).ok().and_then(|index| PRIMARY.get(index));
     let held = held.ok_or(CuResult::INVALID_DEVICE)?;
-    let _one = lock(&RETAINING);
+    // Retained long ago in most cases: then nobody waits.
+    let known = held.load(Ordering::Acquire);
+    if !known.is_null() {
+        return Ok(CuContext(known));
+    }
+    let turn = turn::begin()?;
+    let _one = turn::lock(&RETAINING, &turn);
     let known = held.load(Ordering::Acquire);
     if !known.is_null() {
         return Ok(CuContext(known));
@@ -153,21 +142,29 @@ pub fn exists(device: CuDevice) -> Result<(), CuResult> {
     }
 }
 
-/// Ends all that the thread's device holds. The next call that needs a context makes a new one.
+/// Ends all that the thread's device holds, whoever retained its primary context. The next call that needs a context
+/// makes a new one.
 pub fn reset() -> Result<(), CuResult> {
     initialise()?;
     let device = device()?;
     DEVICE.set(device);
-    let _one = lock(&RETAINING);
+    let turn = turn::begin()?;
+    let _one = turn::lock(&RETAINING, &turn);
     let index = usize::try_from(device).map_err(|_| CuResult::INVALID_DEVICE)?;
     let held = PRIMARY.get(index).ok_or(CuResult::INVALID_DEVICE)?;
-    if held.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null() {
-        return Ok(());
-    }
-    check(driver::cuCtxSetCurrent(CuContext::NULL))?;
+    let was_held = !held.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null();
     let done = driver::cuDevicePrimaryCtxReset_v2(device);
-    let released = driver::cuDevicePrimaryCtxRelease_v2(device);
+    let released = if was_held {
+        driver::cuDevicePrimaryCtxRelease_v2(device)
+    } else {
+        CuResult::SUCCESS
+    };
     RESETS.fetch_add(1, Ordering::AcqRel);
+    // A context that the program made itself stays current.
+    let left = current()?;
+    if !left.is_null() && is_stale(left) {
+        check(driver::cuCtxSetCurrent(CuContext::NULL))?;
+    }
     check(done)?;
     check(released)
 }

@@ -68,6 +68,5 @@ crate::table::runtime_table! { export }
 #[cold]
 fn refuse(name: &str) -> CuResult {
     let name = name.strip_suffix("_v12").unwrap_or(name);
-    crate::refuse::say(name, "the CUDA runtime", CuResult::NOT_SUPPORTED.0);
-    crate::error::record(CuResult::NOT_SUPPORTED)
+    crate::error::record(crate::refuse::of_runtime(name))
 }

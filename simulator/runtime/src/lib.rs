@@ -4,18 +4,19 @@
 //! [`table`] has one row for each function of the runtime. [`entry`] makes an export of each row, called
 //! `partage_<name>`; where the functions of CUDA 12 and 13 differ, that is CUDA 13's and `partage_<name>_v12` is the
 //! older one. Small libraries with the runtime's own names and versions lead to these exports
-//! (`partage_stand_ins` makes them). What else is loaded is looked at once ([`surroundings`]).
+//! (`partage_stand_ins` makes them). What else is loaded is looked at now and then ([`surroundings`]).
 //!
 //! Layers, from the lowest up; each names only those before it:
 //! - [`driver`], the driver's functions, found by `dlopen` and `dlsym`, so that a preloaded library sees the calls;
 //! - [`error`], a thread's last error and the names of errors;
-//! - [`context`], a thread's device and the primary contexts;
+//! - [`turn`], the right to wait for a lock, and [`context`], a thread's device and the primary contexts;
 //! - [`registry`], the fat binaries, kernels and variables of the program, and [`types`], the runtime's structs;
 //! - [`chapters`], the functions that are more than one call of the driver;
 //! - [`table`] and [`entry`]; [`refuse`], where names of other libraries lead that nothing stands in for.
 //!
 //! Rules: only the driver's public functions are called. Nothing global is ever freed: programs call the runtime after
-//! the destructors of their static objects. A forked child is refused before a lock is taken.
+//! the destructors of their static objects. A forked child, and a signal handler that interrupts a call which holds a
+//! lock, are refused before a lock is taken.
 
 mod chapters;
 mod context;
@@ -27,6 +28,7 @@ mod refuse;
 mod registry;
 mod surroundings;
 mod table;
+mod turn;
 mod types;
 
 pub use table::is_built;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::sync::{Mutex, TryLockError};
 
+use partage_abi::types::CuResult;
+
 /// The names that were said.
 static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -21,6 +23,13 @@ pub fn say(name: &str, library: &str, code: c_int) {
         // SAFETY: the line's own bytes. Not `eprintln!`, which waits for a lock that a forked child may lack.
         unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
     }
+}
+
+/// Refuses a function of the runtime, or a part of one, that is not built.
+#[cold]
+pub fn of_runtime(what: &str) -> CuResult {
+    say(what, "the CUDA runtime", CuResult::NOT_SUPPORTED.0);
+    CuResult::NOT_SUPPORTED
 }
 
 /// # Safety

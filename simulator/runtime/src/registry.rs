@@ -11,8 +11,8 @@ use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 use partage_abi::types::*;
 
-use crate::context::{check, lock};
-use crate::{driver, error};
+use crate::context::check;
+use crate::{driver, error, turn};
 
 /// One registered fat binary.
 pub struct Binary {
@@ -44,12 +44,14 @@ struct Registry {
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 
-fn change<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
-    with(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner))
+fn change<T>(with: impl FnOnce(&mut Registry) -> T) -> Result<T, CuResult> {
+    let _turn = turn::begin()?;
+    Ok(with(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner)))
 }
 
-fn consult<T>(with: impl FnOnce(&Registry) -> T) -> T {
-    with(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner))
+fn consult<T>(with: impl FnOnce(&Registry) -> T) -> Result<T, CuResult> {
+    let _turn = turn::begin()?;
+    Ok(with(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner)))
 }
 
 impl Binary {
@@ -64,7 +66,8 @@ impl Binary {
 
     /// The library, loaded now if it was not.
     fn library(&self) -> Result<CuLibrary, CuResult> {
-        let mut library = lock(&self.library);
+        let turn = turn::begin()?;
+        let mut library = turn::lock(&self.library, &turn);
         let image = self.image.load(Ordering::Acquire);
         if library.is_null() {
             let (none, no_values) = (core::ptr::null_mut(), core::ptr::null_mut());
@@ -98,11 +101,7 @@ pub unsafe fn unregister(handle: *mut *mut c_void) {
     let Some(binary) = (unsafe { Binary::of(handle) }) else {
         return;
     };
-    // A forked child has no driver, and the lock may be a thread's that it lacks.
-    if crate::context::is_forked() {
-        return;
-    }
-    change(|registry| {
+    let forgotten = change(|registry| {
         registry
             .kernels
             .retain(|_, (named, _)| !core::ptr::eq(named.binary, binary));
@@ -110,10 +109,13 @@ pub unsafe fn unregister(handle: *mut *mut c_void) {
             .variables
             .retain(|_, named| !core::ptr::eq(named.binary, binary));
     });
-    let library = core::mem::take(&mut *lock(&binary.library));
-    if !library.is_null() {
-        // The device may be gone by now: then so is the library.
-        let _ = driver::cuLibraryUnload(library);
+    // A forked child has no driver, and nothing to unload.
+    if let (Ok(()), Ok(turn)) = (forgotten, turn::begin()) {
+        let library = core::mem::take(&mut *turn::lock(&binary.library, &turn));
+        if !library.is_null() {
+            // The device may be gone by now: then so is the library.
+            let _ = driver::cuLibraryUnload(library);
+        }
     }
 }
 
@@ -131,7 +133,8 @@ pub unsafe fn kernel(handle: *mut *mut c_void, host: *const c_void, name: *const
             bytes: 0,
             managed,
         };
-        change(|registry| registry.kernels.insert(host.addr(), (named, CuKernel::NULL)));
+        // A forked child launches nothing: what it registers may be missing.
+        let _ = change(|registry| registry.kernels.insert(host.addr(), (named, CuKernel::NULL)));
     }
 }
 
@@ -154,13 +157,14 @@ pub unsafe fn variable(
             bytes,
             managed,
         };
-        change(|registry| registry.variables.insert(host.addr(), named));
+        // As of a kernel.
+        let _ = change(|registry| registry.variables.insert(host.addr(), named));
     }
 }
 
 /// The kernel behind a host function; a handle of a kernel is one too. Precondition: the thread has a context.
 pub fn find_kernel(host: *const c_void) -> Result<CuKernel, CuResult> {
-    let Some((named, known)) = consult(|registry| registry.kernels.get(&host.addr()).copied()) else {
+    let Some((named, known)) = consult(|registry| registry.kernels.get(&host.addr()).copied())? else {
         let mut name = core::ptr::null();
         let given = CuKernel(host.cast_mut());
         check(driver::cuKernelGetName(&mut name, given)).map_err(|_| error::INVALID_FUNCTION)?;
@@ -179,7 +183,7 @@ pub fn find_kernel(host: *const c_void) -> Result<CuKernel, CuResult> {
         if let Some(entry) = registry.kernels.get_mut(&host.addr()) {
             entry.1 = kernel;
         }
-    });
+    })?;
     Ok(kernel)
 }
 
@@ -201,7 +205,7 @@ pub fn find_function(host: *const c_void) -> Result<CuFunction, CuResult> {
 
 /// Address and bytes of a variable. Precondition: the thread has a context.
 pub fn find_variable(host: *const c_void) -> Result<(CuDevicePtr, usize), CuResult> {
-    let named = consult(|registry| registry.variables.get(&host.addr()).copied()).ok_or(error::INVALID_SYMBOL)?;
+    let named = consult(|registry| registry.variables.get(&host.addr()).copied())?.ok_or(error::INVALID_SYMBOL)?;
     let library = named.binary.library()?;
     let (mut address, mut bytes) = (0, named.bytes);
     let found = if named.managed.is_null() {
@@ -229,7 +233,7 @@ pub unsafe fn place_managed(handle: *mut *mut c_void) -> Result<(), CuResult> {
         let all = registry.variables.iter();
         let ours = all.filter(|(_, named)| !named.managed.is_null() && core::ptr::eq(named.binary, binary));
         ours.map(|(host, named)| (*host, *named)).collect()
-    });
+    })?;
     for (host, named) in managed {
         let (address, _) = find_variable(core::ptr::without_provenance(host))?;
         // SAFETY: the program registered this place as the one that it reads the address from.
@@ -240,7 +244,7 @@ pub unsafe fn place_managed(handle: *mut *mut c_void) -> Result<(), CuResult> {
 
 /// The name of a kernel in its binary.
 pub fn name_of(host: *const c_void) -> Option<&'static CStr> {
-    let named = consult(|registry| registry.kernels.get(&host.addr()).copied())?;
+    let named = consult(|registry| registry.kernels.get(&host.addr()).copied()).ok()??;
     // SAFETY: the program's constant, there while the binary is registered.
     Some(unsafe { CStr::from_ptr(named.0.name) })
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use partage_stand_ins::{Cuda, Library, Name, built, libraries};
 
-use super::providers;
+use super::program::providers;
 use crate::artefacts::program;
 use crate::rig::Rig;
 

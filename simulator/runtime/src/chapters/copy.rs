@@ -8,7 +8,7 @@ use super::{inside, memory::check_pitch};
 use crate::context::{check, exists, primary};
 use crate::registry::find_variable;
 use crate::types::Memcpy3d;
-use crate::{driver, error};
+use crate::{driver, error, refuse};
 
 /// `CU_MEMORYTYPE_UNIFIED`.
 const UNIFIED: c_int = 4;
@@ -182,7 +182,7 @@ pub(super) fn layers(parameters: *const Memcpy3d) -> Result<CudaMemcpy3d, CuResu
     // SAFETY: the program's struct, or null.
     let given = unsafe { parameters.as_ref() }.ok_or(CuResult::INVALID_VALUE)?;
     if !given.source_array.is_null() || !given.target_array.is_null() {
-        return Err(CuResult::NOT_SUPPORTED);
+        return Err(refuse::of_runtime("cudaMemcpy3D of an array"));
     }
     check_kind(given.kind)?;
     Ok(CudaMemcpy3d {

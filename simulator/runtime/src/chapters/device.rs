@@ -51,6 +51,9 @@ pub fn cudaDeviceReset() -> CuResult {
     done
 }
 
+/// `cudaDeviceMapHost`: mapped host memory is always there, so the flag is always set. The driver does not know it.
+const MAPS_HOST: c_uint = 8;
+
 /// The flags of the thread's device.
 pub fn cudaGetDeviceFlags(flags: *mut c_uint) -> CuResult {
     let device = match context::device() {
@@ -59,7 +62,9 @@ pub fn cudaGetDeviceFlags(flags: *mut c_uint) -> CuResult {
     };
     outside(|| {
         let mut active = 0;
-        check(driver::cuDevicePrimaryCtxGetState(device, flags, &mut active))
+        let mut found = 0;
+        check(driver::cuDevicePrimaryCtxGetState(device, &mut found, &mut active))?;
+        put(flags, found | MAPS_HOST)
     })
 }
 
@@ -69,8 +74,7 @@ pub fn cudaSetDeviceFlags(flags: c_uint) -> CuResult {
         Ok(device) => device,
         Err(code) => return code,
     };
-    // Mapped host memory is always there, and the driver does not know its flag.
-    outside(|| check(driver::cuDevicePrimaryCtxSetFlags_v2(device, flags & !8)))
+    outside(|| check(driver::cuDevicePrimaryCtxSetFlags_v2(device, flags & !MAPS_HOST)))
 }
 
 /// Lets kernels of the thread's device reach another one's memory.

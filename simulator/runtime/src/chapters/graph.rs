@@ -5,9 +5,9 @@ use partage_abi::types::*;
 
 use super::{copy, inside, put};
 use crate::context::{check, current};
-use crate::driver;
 use crate::registry::find_function;
 use crate::types::{KernelNode, Memcpy3d, MemsetNode};
+use crate::{driver, refuse};
 
 /// `CU_GRAPH_NODE_TYPE_KERNEL`.
 const KERNEL: c_int = 0;
@@ -192,7 +192,7 @@ pub fn cudaGraphAddNode(
                     asked.params.kernel.ctx = current()?;
                 }
             }
-            MEMCPY => return Err(CuResult::NOT_SUPPORTED),
+            MEMCPY => return Err(refuse::of_runtime("cudaGraphAddNode of a copy")),
             MEMSET => asked.params.memset.ctx = current()?,
             _ => {}
         }

@@ -9,7 +9,7 @@ use partage_abi::types::*;
 use super::{inside, put};
 use crate::context::{check, code};
 use crate::types::Dim3;
-use crate::{driver, error, registry};
+use crate::{driver, error, registry, surroundings};
 
 /// Launches whose arguments launch kernels themselves: so deep they may be nested.
 const DEPTH: usize = 16;
@@ -36,6 +36,7 @@ thread_local! {
 
 /// Registers a fat binary.
 pub fn __cudaRegisterFatBinary(image: *mut c_void) -> *mut *mut c_void {
+    surroundings::tell();
     registry::register(image)
 }
 
