@@ -96,6 +96,22 @@ fn unsupported_instructions_are_named() {
 }
 
 #[test]
+fn matrices_of_other_shapes_are_refused_by_name() {
+    for text in [
+        "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r1], {%r2};",
+        "stmatrix.sync.aligned.m8n8.x3.shared.b16 [%r1], {%r2, %r3, %r4};",
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r2, %r3}, [%r1];",
+    ] {
+        let module = format!("{HEADER}.visible .entry k() {{ .reg .b32 %r<9>; {text} ret; }}");
+        let module = Module::from_ptx(&module).expect("the module is loaded");
+        let kernel = module.kernel("k").expect("it is there");
+        let error = kernel.refusal().expect("it is refused");
+        let name = text.split(' ').next().unwrap();
+        assert!(error.reason.contains(name), "{error}");
+    }
+}
+
+#[test]
 fn parts_of_words_of_video_instructions_are_refused_by_name() {
     for text in [
         "vshr.u32.u32.u32.clamp.add %r1, %r2.b0, %r3, %r4;",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Matrix instructions of a warp: `mma`, `ldmatrix`, and asynchronous copies to shared memory.
+//! Matrix instructions of a warp: `mma`, `ldmatrix`, `stmatrix`, and asynchronous copies to shared memory.
 //!
 //! A fragment is spread over the lanes: lane `4 g + t` holds elements of row (or column) `g` and around column (or
 //! row) `t`. The tables of the PTX manual become the place functions of [`Shape`].
@@ -7,7 +7,7 @@
 use super::lanes::{Inst, LANES, Lanes, each_lane};
 use super::number::{Bf16, F16};
 use super::shape::{Element, Shape, Total};
-use super::spaces::{Global, Shared, SpaceTag};
+use super::spaces::{Generic, Global, Shared, SpaceTag};
 use crate::error::FaultKind;
 
 /// A number of any of the types, wide enough for all of them.
@@ -134,40 +134,72 @@ unsafe fn set_total(lanes: &mut Lanes, rows: &[u32], shape: &Shape, lane: usize,
 /// # Safety
 /// The rule on handlers in `lanes`.
 pub unsafe fn load_matrix(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
-    // SAFETY: by contract; `locate` finds sixteen readable bytes for each row.
+    // SAFETY: by contract; `matrix_row` finds sixteen readable bytes, aligned, for each row.
     unsafe {
         let addresses = *lanes.row::<u64>(inst.a);
-        let offset = inst.x as u32 as i32 as u64;
-        let transposes = inst.x >> 32 & 1 == 1;
         for matrix in 0..inst.b as usize {
             let mut halves = [[0u16; 8]; 8];
             for (row, values) in halves.iter_mut().enumerate() {
-                let lane = matrix * 8 + row;
-                let address = addresses[lane].wrapping_add(offset);
-                let found = if inst.x >> 33 & 1 == 1 {
-                    lanes.spaces.locate::<super::spaces::Generic>(address, lane, 16)
-                } else {
-                    lanes.spaces.locate::<Shared>(address, lane, 16)
+                let Some(from) = matrix_row(lanes, inst, &addresses, matrix * 8 + row) else {
+                    return false;
                 };
-                match found {
-                    Some(_) if address & 15 != 0 => return lanes.fail(FaultKind::MisalignedAddress(address)),
-                    Some(from) => *values = from.cast::<[u16; 8]>().read(),
-                    None => return lanes.fail(FaultKind::IllegalAddress(address)),
-                }
+                *values = from.read();
             }
             let d = lanes.row::<u32>(lanes.listed(inst.c, matrix as u32));
             each_lane(mask, |lane| {
-                let (group, thread) = (lane / 4, lane % 4 * 2);
-                let pair = if transposes {
-                    [halves[thread][group], halves[thread + 1][group]]
-                } else {
-                    [halves[group][thread], halves[group][thread + 1]]
-                };
-                (*d)[lane] = u32::from(pair[0]) | u32::from(pair[1]) << 16;
+                let [low, high] = pair_of(inst, lane).map(|(row, column)| halves[row][column]);
+                (*d)[lane] = u32::from(low) | u32::from(high) << 16;
             });
         }
     }
     true
+}
+
+/// `stmatrix`, the other way: the fragments are the list at `c`, and all else is as of [`load_matrix`].
+///
+/// # Safety
+/// The rule on handlers in `lanes`.
+pub unsafe fn store_matrix(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
+    // SAFETY: by contract; `matrix_row` finds sixteen writable bytes, aligned, for each row.
+    unsafe {
+        let addresses = *lanes.row::<u64>(inst.a);
+        for matrix in 0..inst.b as usize {
+            let mut halves = [[0u16; 8]; 8];
+            let fragments = lanes.row::<u32>(lanes.listed(inst.c, matrix as u32));
+            each_lane(mask, |lane| {
+                let [(row, column), (next_row, next_column)] = pair_of(inst, lane);
+                halves[row][column] = (*fragments)[lane] as u16;
+                halves[next_row][next_column] = ((*fragments)[lane] >> 16) as u16;
+            });
+            for (row, values) in halves.into_iter().enumerate() {
+                let Some(to) = matrix_row(lanes, inst, &addresses, matrix * 8 + row) else {
+                    return false;
+                };
+                to.write(values);
+            }
+        }
+    }
+    true
+}
+
+/// Row and column of the two halves that a lane holds of a matrix, the low one first.
+fn pair_of(inst: &Inst, lane: usize) -> [(usize, usize); 2] {
+    let (group, thread) = (lane / 4, lane % 4 * 2);
+    let is_transposed = inst.x >> 32 & 1 == 1;
+    [thread, thread + 1].map(|next| if is_transposed { (next, group) } else { (group, next) })
+}
+
+/// The row of a matrix that a lane names. `None`: the access failed, and the lanes say how.
+fn matrix_row(lanes: &mut Lanes, inst: &Inst, addresses: &[u64; LANES], lane: usize) -> Option<*mut [u16; 8]> {
+    const BYTES: u64 = 16;
+    let offset = inst.x as u32 as i32 as u64;
+    let address = addresses[lane].wrapping_add(offset);
+    let found = if inst.x >> 33 & 1 == 1 {
+        place::<Generic>(lanes, address, lane, BYTES)
+    } else {
+        place::<Shared>(lanes, address, lane, BYTES)
+    };
+    found.map(|at| at.cast())
 }
 
 /// `cp.async`: copies `x` bytes from global row `b` to shared row `a`; row `c` says how many are taken from the

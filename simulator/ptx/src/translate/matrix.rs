@@ -4,10 +4,17 @@
 use super::{Translator, Words};
 use crate::error::Result;
 use crate::execute::integer::AddImmediate;
-use crate::execute::lanes::{Kind, unary};
-use crate::execute::matrix::{copy_async, load_matrix, multiply};
+use crate::execute::lanes::{Handler, Kind, unary};
+use crate::execute::matrix::{copy_async, load_matrix, multiply, store_matrix};
 use crate::execute::shape::{Element, Shape, Total};
 use crate::syntax::{Operand, Scalar, Space};
+
+/// Which way matrices go, and which operand is what.
+struct Moved {
+    run: Handler,
+    fragments: usize,
+    address: usize,
+}
 
 impl<'a> Translator<'a, '_> {
     /// `mma.sync.aligned.m16n8kK.row.col.d.a.b.c`
@@ -53,15 +60,34 @@ impl<'a> Translator<'a, '_> {
 
     /// `ldmatrix.sync.aligned.m8n8.xN{.trans}{.shared}.b16`
     pub(super) fn load_matrix(&mut self, words: Words<'a, '_>) -> Result<()> {
-        let count = match words
-            .modifiers()
-            .iter()
-            .find(|word| matches!(**word, "x1" | "x2" | "x4"))
-        {
-            Some(&"x1") => 1,
-            Some(&"x2") => 2,
-            Some(_) => 4,
-            None => return words.unsupported(),
+        let (run, fragments, address) = (load_matrix, 0, 1);
+        self.move_matrices(
+            words,
+            Moved {
+                run,
+                fragments,
+                address,
+            },
+        )
+    }
+
+    /// `stmatrix.sync.aligned.m8n8.xN{.trans}{.shared}.b16`
+    pub(super) fn store_matrix(&mut self, words: Words<'a, '_>) -> Result<()> {
+        let (run, fragments, address) = (store_matrix, 1, 0);
+        self.move_matrices(
+            words,
+            Moved {
+                run,
+                fragments,
+                address,
+            },
+        )
+    }
+
+    fn move_matrices(&mut self, words: Words<'a, '_>, moved: Moved) -> Result<()> {
+        let counts = [("x1", 1), ("x2", 2), ("x4", 4)];
+        let Some((_, count)) = counts.into_iter().find(|(word, _)| words.has(word)) else {
+            return words.unsupported();
         };
         if !words.has("m8n8") || !words.has("b16") {
             return words.unsupported();
@@ -72,16 +98,20 @@ impl<'a> Translator<'a, '_> {
             .any(|word| Space::from_word(word) == Some(Space::Shared));
         let space = if shared { Space::Shared } else { Space::Generic };
         let mut rows = Vec::new();
-        for operand in self.parts(words.operand(0)?, count)? {
-            rows.push(self.destination(operand, Scalar::B32)?.row);
+        for operand in self.parts(words.operand(moved.fragments)?, count)? {
+            rows.push(if moved.fragments == 0 {
+                self.destination(operand, Scalar::B32)?.row
+            } else {
+                self.value(operand, Scalar::B32)?
+            });
         }
-        let address = self.address(words.operand(1)?, space)?;
+        let address = self.address(words.operand(moved.address)?, space)?;
         let list = self.list(&rows);
         let all = self.constant(u64::MAX, false);
         let x = u64::from(address.offset as u32)
             | u64::from(words.has("trans")) << 32
             | u64::from(address.space == Space::Generic) << 33;
-        let inst = self.emit(load_matrix, 0, address.row, count as u32, list, x);
+        let inst = self.emit(moved.run, 0, address.row, count as u32, list, x);
         (inst.kind, inst.m) = (Kind::Converge, all);
         Ok(())
     }

@@ -313,6 +313,7 @@ impl<'a, 's> Translator<'a, 's> {
             "cvt" => self.convert(words),
             "mma" => self.multiply_matrices(words),
             "ldmatrix" => self.load_matrix(words),
+            "stmatrix" => self.store_matrix(words),
             "cp" => self.copy_async(words),
             "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => self.collective(words),
             _ => self.control(words),

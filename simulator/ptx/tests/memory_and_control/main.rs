@@ -2,6 +2,7 @@
 //! State spaces, atomics, barriers, branches, calls and matrix instructions, from small hand-written texts.
 
 mod control;
+mod matrices;
 #[path = "../support/mod.rs"]
 mod support;
 
