@@ -91,8 +91,7 @@ def graph_suspended(tools):
 def compiled(tools, draw, times):
     """(A) 3,000 compiled steps: near the CPU's, and the same output limited, moved, saved and restored."""
     steps = "3000"
-    # On sm_90 Triton makes `stmatrix`, which the interpreter refuses by name.
-    with Machine(tools.partage, tools.work, "compiled", profile="a100") as machine:
+    with Machine(tools.partage, tools.work, "compiled") as machine:
         words = [tools.compiled_python, tools.program("compiled"), steps]
         machine.program([*words, machine.folder / "bare", "0", "cuda"])
         machine.program([*words, machine.folder / "cpu", "0", "cpu"])

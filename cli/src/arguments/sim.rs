@@ -14,8 +14,8 @@ there. A second `partage sim` joins the machine; the last one to end removes it.
 Programs that use the CUDA driver API run (tinygrad, Numba, plain cu* calls).
 Programs that load the CUDA runtime as a library run with --cuda-runtime, on
 stand-ins for NVIDIA's libraries: PyTorch where its kernels carry PTX (Debian
-13's), and what torch.compile makes (--profile a100). A runtime linked into the
-program (JAX, CuPy) refuses the simulated driver.
+13's), and what torch.compile makes. A runtime linked into the program (JAX,
+CuPy) refuses the simulated driver.
 
 Examples:
   partage sim                                a shell on the simulated machine
