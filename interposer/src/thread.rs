@@ -2,8 +2,9 @@
 //! The one thread of ours in the program: it brings a lost broker back and looks for drivers that no hook reaches.
 //!
 //! Started after the program's own `cuInit` succeeded (the driver has threads by then, so the program counts with
-//! them), or when a thread of a program that has not come so far must wait at the hold of a suspended job; with every
-//! signal blocked but those that libc uses among threads. A forked child has none until its own.
+//! them), at the first call of NVML in a job (whose saving it must not be in the way of), or when a thread of a program
+//! that has not come so far must wait at the hold of a suspended job; with every signal blocked but those that libc
+//! uses among threads. A forked child has none until its own.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,7 +63,8 @@ pub fn start(state: &'static State) {
         Phase::Standalone => state.is_counted(),
         Phase::Fresh | Phase::Off => false,
     };
-    if !is_wanted || has_thread(state).swap(true, Ordering::Relaxed) {
+    let has_one = has_thread(state);
+    if !is_wanted || has_one.load(Ordering::Relaxed) || has_one.swap(true, Ordering::Relaxed) {
         return;
     }
     let mask = sys::set_signal_mask(!LIBC_SIGNALS);

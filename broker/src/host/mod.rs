@@ -8,6 +8,7 @@ pub mod fake;
 pub mod gpu;
 pub mod host_memory;
 pub mod inherited;
+pub mod nodes;
 pub mod nvml;
 pub mod pidfd;
 pub mod proc;

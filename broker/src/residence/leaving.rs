@@ -13,6 +13,7 @@ use super::maps::{map_refused, try_map};
 use super::steps::ask_state;
 use super::way::{Leaving, Phase, Purpose, Way};
 use crate::host::checkpoint::{Answer, Outcome, State};
+use crate::host::nodes;
 use crate::site::{Site, error_view};
 
 impl Engine {
@@ -130,7 +131,17 @@ impl Engine {
                 found.push(process);
                 None
             }
-            // It looks at NVML alone, or ended.
+            // It looks at NVML alone: the driver lets go of no node for it.
+            Outcome::Answered(Answer::Code(code::NOT_INITIALIZED)) if way.purpose == Purpose::Save => {
+                nodes::open_of(process.pid).map(|node| {
+                    format!(
+                        "pid {} uses NVML without CUDA and has {node} open, which CRIU cannot save: suspend and \
+                         migrate work",
+                        process.pid
+                    )
+                })
+            }
+            // The same, or it ended.
             Outcome::Answered(Answer::Code(code::NOT_INITIALIZED) | Answer::Gone) => None,
             Outcome::Answered(Answer::Stopped) => Some(Obstacle::Stopped(process.pid).to_string()),
             Outcome::Answered(Answer::NoDriver(why)) => Some(why),

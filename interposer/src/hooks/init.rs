@@ -15,12 +15,17 @@ use crate::names;
 use crate::real::call;
 use crate::real::{DRIVER, Library};
 use crate::session;
-use crate::state;
+use crate::state::{self, State};
 use crate::thread;
 
 /// What every hook that may be a process's first does before a thread of it can wait.
 pub(super) fn be_reachable() {
     thread::be_reachable();
+}
+
+/// Starts our thread in a process that has become a client outside `cuInit`.
+pub(super) fn start_thread(state: &'static State) {
+    errno::preserving(|| thread::start(state));
 }
 
 // Functions bear the driver's own names, and its documentation is theirs.
