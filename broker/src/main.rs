@@ -23,7 +23,7 @@ use partage_broker::server::given;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::files::Disk;
 use partage_broker::snapshot::folder::Folder;
-use partage_broker::snapshot::{dump, fit, inside, open_files, restore, shared, store};
+use partage_broker::snapshot::{dump, fit, inside, last_step, open_files, restore, shared, store};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::watchdog::Watchdog;
 use partage_broker::watch::{log, notify};
@@ -123,6 +123,10 @@ struct Arguments {
 
 fn main() -> ExitCode {
     // CRIU gives no arguments to what it calls.
+    if let Some(call) = last_step::Call::from_criu() {
+        call.serve();
+        return ExitCode::SUCCESS;
+    }
     if let Some(call) = shared::Call::from_criu() {
         return match call.serve() {
             Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ mod container;
 mod demo;
 mod install;
 mod on_full;
+mod outside;
 mod quota;
 mod residence;
 mod sim;
@@ -29,6 +30,7 @@ pub use container::{Cdi, CdiAction, CdiGenerate, CreateRuntime, Hook, HookAction
 pub use demo::Demo;
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
+pub use outside::Tcp;
 pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 pub use sim::Sim;
@@ -196,6 +198,14 @@ pub struct Run {
     /// With --checkpoint-every: copy files that the job writes in place, up to SIZE [default: 1GiB]
     #[arg(long, value_name = "SIZE", requires = "checkpoint_every", allow_hyphen_values = true)]
     pub files_max: Option<String>,
+    /// Connections out of the job, when it is saved: refuse (default), or close
+    #[arg(
+        long,
+        value_name = "WHAT",
+        hide_possible_values = true,
+        requires = "checkpoint_every"
+    )]
+    pub tcp: Option<Tcp>,
     /// Say what would happen, and run nothing
     #[arg(long)]
     pub dry_run: bool,

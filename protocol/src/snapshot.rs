@@ -10,12 +10,16 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::message::MAX_DEVICES;
 
 mod open_files;
+mod world;
 
 pub use open_files::{END_BYTES, FILES_MAX, FilesAnswer, FilesMode, FilesOrder, OpenFile, OpenFiles, Writes};
+use world::is_zero;
+pub use world::{BoundThread, Carries, Outside, SavedSocket, SavedSockets};
 
 /// The format that this program writes. A reader that knows less refuses it; this one reads all before it. 2: the
 /// driver's version, the library's protocol, what a job has of `/dev/shm`. 3: the machine's devices. 4: the rest of
-/// what the job asked for ([`SavedTerms`]). 5: where the processes look for the broker. 6: files that it writes.
+/// what the job asked for ([`SavedTerms`]). 5: where the processes look for the broker. 6: files that it writes,
+/// sockets, the first process's parent, the processors of each thread.
 pub const FORMAT: u32 = 6;
 /// The manifest's name in a generation's folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -94,6 +98,15 @@ pub struct Manifest {
     /// The files that they have open for writing or mapped to write; nothing in formats 1 to 5.
     #[serde(default, skip_serializing_if = "OpenFiles::is_empty")]
     pub open_files: OpenFiles,
+    /// What becomes of their sockets.
+    #[serde(default, skip_serializing_if = "SavedSockets::is_empty")]
+    pub sockets: SavedSockets,
+    /// The parent of the first process, as that one numbers it; 0 where it sees none, and in formats 1 to 5.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub parent: u32,
+    /// Threads that may not use every processor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bound: Vec<BoundThread>,
     /// Every file but the manifest, by its path in the generation's folder.
     pub files: Vec<SavedFile>,
 }
@@ -427,6 +440,9 @@ pub struct SavedEvery {
     /// What is copied of files that are written in place, in bytes; none: [`FILES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_max: Option<u64>,
+    /// What is to become of connections to outside.
+    #[serde(default, skip_serializing_if = "Outside::is_default")]
+    pub outside: Outside,
 }
 
 /// What a snapshot needs of the machine that it is restored on, as far as the broker knows that.

@@ -45,6 +45,7 @@ impl Engine {
                 criu,
                 files_max,
                 drain_timeout_ns,
+                outside,
             } => {
                 let patience = Patience::draining(drain_timeout_ns);
                 let to = SaveTo {
@@ -53,6 +54,7 @@ impl Engine {
                     keep,
                     criu: criu.map(Into::into),
                     files_max: files_max.unwrap_or(FILES_MAX),
+                    outside,
                     is_periodic: false,
                 };
                 let target = site.target(target);

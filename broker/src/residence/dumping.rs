@@ -207,6 +207,7 @@ fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String>
         is_to_stop: to.is_to_stop,
         keep: to.keep,
         files_max: to.files_max,
+        outside: to.outside,
         manifest: Manifest {
             format: partage_protocol::snapshot::FORMAT,
             driver: place
@@ -214,6 +215,7 @@ fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String>
                 .map_or_else(String::new, |facts| facts.driver.clone()),
             protocol: Some(MAJOR),
             root: proc::inner_number(first.pid).unwrap_or(first.pid),
+            parent: parent_of(site, first),
             devices: devices.collect(),
             machine: machine_of(site, first),
             clients: clients.collect(),
@@ -235,6 +237,15 @@ fn dump_order(site: &Site, job: JobId, to: &SaveTo) -> Result<DumpOrder, String>
             ..Manifest::default()
         },
     })
+}
+
+/// The parent of a process by the number that the process has it by; 0: it sees none.
+fn parent_of(site: &Site, process: Process) -> u32 {
+    let parent = site.processes.stat(process.pid).map_or(0, |stat| stat.parent);
+    match proc::namespace(parent) == proc::namespace(process.pid) {
+        true => proc::inner_number(parent).unwrap_or(0),
+        false => 0,
+    }
 }
 
 /// A signal to the whole job, in its owner's name: no process of another user was saved.

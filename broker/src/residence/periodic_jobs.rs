@@ -59,6 +59,7 @@ impl Engine {
             keep: saved.keep,
             criu: saved.criu.clone().map(Into::into),
             files_max: saved.files_max.unwrap_or(FILES_MAX),
+            outside: saved.outside,
             is_periodic: true,
         };
         let me = nix::unistd::geteuid().as_raw();

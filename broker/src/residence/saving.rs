@@ -16,7 +16,7 @@ use crate::host::{proc, tasks};
 use crate::kind::Kind;
 use crate::site::Site;
 use crate::snapshot::folder::Folder;
-use crate::snapshot::{criu, open_files, store};
+use crate::snapshot::{criu, open_files, sockets, store};
 
 impl Engine {
     /// `partage checkpoint`.
@@ -56,12 +56,12 @@ impl Engine {
                 format!("the last snapshot of {job} is being written: try again when it is whole (partage events)");
             return Err((ErrorCode::Failed, busy));
         }
-        tree_of(site, job)
-            .and_then(|first| {
-                let refused = open_files::refuse_too_large(first.pid, to.files_max);
-                refused.map_err(|why| format!("{job} is not saved: {why}"))
-            })
-            .map_err(|message| (ErrorCode::Failed, message))?;
+        let first = tree_of(site, job).map_err(|message| (ErrorCode::Failed, message))?;
+        let tree = with_descendants(&*site.processes, &[first.pid].into());
+        let planned = sockets::plan(&tree, first.pid, to.outside);
+        planned.map_err(|found| (ErrorCode::Failed, sockets::remedy(&found, &job.to_string(), &to.folder)))?;
+        open_files::refuse_too_large(first.pid, to.files_max)
+            .map_err(|why| (ErrorCode::Failed, format!("{job} is not saved: {why}")))?;
         let is_managed = site.directory.kind() == Kind::Managed;
         let to = SaveTo {
             // A host's broker runs what the host has.

@@ -8,6 +8,7 @@ use std::process::Child;
 use partage_policy::{
     Answer, Caller, Emptying, Exchange, Passage, Patience, Place, Process, Residence, Stage, Step, Ticket,
 };
+use partage_protocol::snapshot::Outside;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 /// Everything that is under way.
@@ -102,6 +103,7 @@ pub(super) struct SaveTo {
     pub criu: Option<PathBuf>,
     /// What is copied of files that are written in place, in bytes.
     pub files_max: u64,
+    pub outside: Outside,
     /// Nobody asked for this one: the job is saved again and again.
     pub is_periodic: bool,
 }

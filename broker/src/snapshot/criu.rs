@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CRIU by its command line: which one, how it is called, and what it says when it fails.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use partage_protocol::snapshot::{LEAST_CRIU, will_do};
+use partage_protocol::snapshot::{LEAST_CRIU, Manifest, will_do};
+
+use super::{last_step, sockets};
 
 /// The variable that names another CRIU than the one in `PATH`.
 pub const VARIABLE: &str = "PARTAGE_CRIU";
@@ -105,7 +107,7 @@ pub(super) const DUMP_LOG: &str = "dump.log";
 ///
 /// # Errors
 /// CRIU's own words. Whatever it had made ends with the namespace.
-pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> Result<i32, String> {
+pub fn restore(criu: &Path, images: &Path, work: &Path, manifest: &Manifest) -> Result<i32, String> {
     let none = work.join("none");
     std::fs::create_dir_all(&none).map_err(|error| format!("cannot make {}: {error}", none.display()))?;
     let mut command = bare(criu);
@@ -117,18 +119,32 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
         .arg("--libdir")
         .arg(&none)
         .args(["--log-file", "restore.log", "--pidfile", "pid"])
-        .args(["--restore-detached", "--restore-sibling", "--file-locks", "--shell-job"]);
-    let mut given: Vec<(&str, OwnedFd)> = Vec::new();
-    for (stream, own) in streams.iter().zip(0..) {
+        .args(["--restore-detached", "--restore-sibling", "--file-locks", "--shell-job"])
+        .args(sockets::restore_words(&manifest.sockets));
+    if let Some(what) = last_step::leave(manifest, work)? {
+        command
+            .args(["--action-script", "/proc/1/exe"])
+            .env(last_step::WHAT, what);
+    }
+    let mut given: Vec<(String, OwnedFd)> = Vec::new();
+    let of = |inode: u64| format!("socket:[{inode}]");
+    for socket in &manifest.sockets.closed {
+        let end = sockets::closed(socket.carries).and_then(|end| for_child(end.as_fd()));
+        let end = end.map_err(|errno| format!("cannot make a socket: {}", errno.desc()))?;
+        inherit(&mut command, &of(socket.inode), &end);
+        given.push((of(socket.inode), end));
+    }
+    let is_given = |stream: &str| {
+        stream.starts_with("pipe:[") || manifest.sockets.streams.iter().any(|inode| of(*inode) == stream)
+    };
+    for (stream, own) in manifest.streams.iter().zip(0..) {
         // Each pipe once: what was one pipe stays one.
-        if stream.starts_with("pipe:[") && given.iter().all(|(known, _)| known != stream) {
+        if is_given(stream) && given.iter().all(|(known, _)| known != stream) {
             // SAFETY: borrowed for the call; a number that is closed makes it fail.
             let open = unsafe { BorrowedFd::borrow_raw(own) };
             let ours = for_child(open).map_err(|error| format!("cannot keep descriptor {own}: {error}"))?;
-            command
-                .arg("--inherit-fd")
-                .arg(format!("fd[{}]:{stream}", ours.as_raw_fd()));
-            given.push((stream, ours));
+            inherit(&mut command, stream, &ours);
+            given.push((stream.clone(), ours));
         }
     }
     finish(command, &work.join("restore.log"))?;
@@ -136,6 +152,13 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
     pid.trim()
         .parse()
         .map_err(|_| format!("CRIU's pid file says {:?}", pid.trim()))
+}
+
+/// Has CRIU take one of our descriptors for what the images call so.
+fn inherit(command: &mut Command, called: &str, ours: &OwnedFd) {
+    command
+        .arg("--inherit-fd")
+        .arg(format!("fd[{}]:{called}", ours.as_raw_fd()));
 }
 
 /// A copy of a descriptor that children inherit, above the numbers that CRIU has for itself and closes.

@@ -18,7 +18,8 @@ use super::folder::Folder;
 use super::inside::Dump;
 use super::order::{DumpOrder, DumpOutcome};
 use super::store::Store;
-use super::{criu, inside, shared};
+use super::{criu, inside, shared, sockets, streams, timers};
+use crate::host::proc::{Proc, with_descendants};
 use crate::kept_file::{open_kept, write_whole};
 
 /// Where an order, its lock and its outcome lie.
@@ -192,9 +193,10 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
     })?;
     let name = library.file_name().unwrap_or_default();
     std::fs::copy(&mapped, files.join(name)).map_err(|error| format!("cannot copy {}: {error}", library.display()))?;
-    let streams = (0..3).map(|fd| std::fs::read_link(format!("/proc/{}/fd/{fd}", order.tree)));
-    let streams = streams.map(|link| link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned()));
-    let streams = streams.collect();
+    let tree = with_descendants(&Proc, &[order.tree].into());
+    let streams = streams::of(&tree, order.tree);
+    let plan = sockets::plan(&tree, order.tree, order.outside)
+        .map_err(|found| sockets::remedy(&found, &order.manifest.job.id, &order.folder))?;
     let dumped = run_criu(&Dump {
         criu: &order.criu,
         tree: order.tree,
@@ -203,12 +205,14 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         none: &none,
         is_to_stop: order.is_to_stop,
         files_max: order.files_max,
+        sockets: &plan,
     });
     let held = match (dumped, shared::take_outcome(begun)) {
         (_, Some(Err(why))) | (Err(why), _) => return Err(why),
         (Ok(()), None) => return Err("CRIU did not have the files of /dev/shm saved".to_owned()),
         (Ok(()), Some(Ok(held))) => held,
     };
+    timers::mend(&images)?;
     if order.is_to_stop {
         shared::remove_links(&held.shared, order.tree);
     }
@@ -229,6 +233,8 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         socket_dir: sockets_of(order.tree).unwrap_or_else(|| order.manifest.socket_dir.clone()),
         shared: held.shared,
         open_files: held.open_files,
+        sockets: plan.to_save(),
+        bound: held.bound,
         ..order.manifest.clone()
     })
 }

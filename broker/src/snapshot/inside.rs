@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CloneFlags, setns};
+use partage_protocol::snapshot::SavedSockets;
 use serde::{Deserialize, Serialize};
 
+use super::sockets::{self, Plan};
 use super::{criu, shared};
 use crate::host::proc;
 
@@ -33,6 +35,10 @@ struct CriuOrder {
     is_to_stop: bool,
     /// What is copied of files that are written in place, in bytes.
     files_max: u64,
+    /// What CRIU is told of sockets.
+    words: Vec<String>,
+    /// And what is looked at again.
+    sockets: SavedSockets,
     /// The snapshot's folder.
     into: RawFd,
     /// That of the images.
@@ -62,6 +68,8 @@ pub struct Dump<'a> {
     pub is_to_stop: bool,
     /// What is copied of files that are written in place, in bytes.
     pub files_max: u64,
+    /// What is done with its sockets.
+    pub sockets: &'a Plan,
 }
 
 /// Starts it. Children that this process starts afterwards begin in the tree's pid namespace, too.
@@ -89,6 +97,8 @@ pub fn start(dump: &Dump<'_>) -> Result<Child, String> {
         tree,
         is_to_stop: dump.is_to_stop,
         files_max: dump.files_max,
+        words: sockets::dump_words(dump.sockets),
+        sockets: dump.sockets.to_save(),
         into,
         images,
         none,
@@ -132,6 +142,7 @@ fn become_criu(order: &CriuOrder) -> Result<Infallible, String> {
     }
     let mut command = criu::dump(&order.criu, order.tree, order.is_to_stop);
     command
+        .args(&order.words)
         .arg("--images-dir")
         .arg(way_to(order.images))
         .arg("--libdir")
@@ -141,6 +152,10 @@ fn become_criu(order: &CriuOrder) -> Result<Infallible, String> {
         .env(shared::TREE, order.tree.to_string())
         .env(shared::FILES_MAX, order.files_max.to_string())
         .env(shared::INTO, way_to(order.into));
+    match serde_json::to_string(&order.sockets) {
+        Ok(text) => command.env(shared::SOCKETS, text),
+        Err(error) => return Err(error.to_string()),
+    };
     Err(format!("CRIU does not start: {}", command.exec()))
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use partage_protocol::snapshot::Manifest;
+use partage_protocol::snapshot::{Manifest, Outside};
 use serde::{Deserialize, Serialize};
 
 /// Dump a job. The manifest lacks what only the dump knows.
@@ -21,6 +21,8 @@ pub struct DumpOrder {
     pub keep: u64,
     /// What is copied of files that are written in place, in bytes.
     pub files_max: u64,
+    /// What is to become of connections to outside.
+    pub outside: Outside,
     /// What is known so far.
     pub manifest: Manifest,
 }

@@ -15,12 +15,12 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use partage_protocol::message::RESTORE_NAME;
 use partage_protocol::snapshot::{IMAGES, MANIFEST, Manifest, Shared};
 
 use super::order::{RESTORED, RestoreOrder};
-use super::{criu, folder, own_mounts, shared};
+use super::parent::{self, Restored};
+use super::{criu, folder, own_mounts, shared, sockets};
 use crate::host::proc::SHARED_MEMORY;
 
 /// Passed on to the tree's first process.
@@ -55,7 +55,7 @@ pub fn serve(order: &str) -> ExitCode {
         .collect();
     waited.add(Signal::SIGCHLD);
     match begin(&order, &waited) {
-        Ok(root) => {
+        Ok(restored) => {
             // SAFETY: the caller left it open for us, and its last user, CRIU, has ended.
             drop(unsafe { OwnedFd::from_raw_fd(order.folder) });
             let is_heard = writeln!(report, "{RESTORED}").is_ok();
@@ -66,7 +66,7 @@ pub fn serve(order: &str) -> ExitCode {
                 // Nobody is there to be its parent.
                 return ExitCode::FAILURE;
             }
-            ExitCode::from(wait(Pid::from_raw(root), &waited))
+            ExitCode::from(wait(restored, &waited))
         }
         Err(why) => {
             let _ = writeln!(report, "{why}");
@@ -75,7 +75,7 @@ pub fn serve(order: &str) -> ExitCode {
     }
 }
 
-fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
+fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<Restored, String> {
     let system = |what: &'static str| move |errno: Errno| format!("cannot {what}: {}", errno.desc());
     if std::process::id() != 1 {
         return Err("this process is not the first of a pid namespace".to_owned());
@@ -101,8 +101,14 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     own_mounts::sockets(&manifest.socket_dir, &order.sockets)?;
     own_mounts::library(&manifest, &generation)?;
     own_shared(&manifest.shared, &generation)?;
+    sockets::can_restore(&manifest.sockets)?;
     let images = generation.join(IMAGES);
-    criu::restore(&order.criu, &images, &order.work, &manifest.streams)
+    let restore = || criu::restore(&order.criu, &images, &order.work, &manifest);
+    parent::restore_below(manifest.parent, restore, || {
+        // SAFETY: the caller left them open for us; this copy of the process uses neither.
+        drop(unsafe { [order.folder, order.report].map(|fd| OwnedFd::from_raw_fd(fd)) });
+        let _ = let_go_of_streams();
+    })
 }
 
 /// Is this signal ignored by this process?
@@ -139,12 +145,12 @@ fn own_shared(saved: &Shared, generation: &Path) -> Result<(), String> {
     shared::make(saved, generation, Path::new(SHARED_MEMORY))
 }
 
-/// Waits for the tree's first process, and for whatever is left to us.
-fn wait(root: Pid, waited: &SigSet) -> u8 {
+/// Waits for the end of the tree's first process, and for whatever is left to us.
+fn wait(Restored { root, child }: Restored, waited: &SigSet) -> u8 {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) if pid == root => return u8::try_from(code & 0xff).unwrap_or(1),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == root => return 128 + signal as u8,
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => return u8::try_from(code & 0xff).unwrap_or(1),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => return 128 + signal as u8,
             Ok(WaitStatus::StillAlive) => {}
             Ok(_) | Err(Errno::EINTR) => continue,
             // Nothing is left, and it was not the first's end that said so: it was never ours.

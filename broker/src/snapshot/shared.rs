@@ -13,11 +13,15 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use partage_protocol::snapshot::{FILES, OpenFiles, SavedFolder, SavedShared, Shared};
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
+use partage_protocol::snapshot::{
+    BoundThread, FILES, IMAGES, OpenFiles, SavedFolder, SavedShared, SavedSockets, Shared,
+};
 use serde::{Deserialize, Serialize};
 
 use super::content::copy_content;
-use super::open_files;
+use super::{bound, open_files, sockets};
 use crate::host::proc::{Proc, Processes, SHARED_MEMORY, inner_number, shared_memory_of, with_descendants};
 
 /// How CRIU's links begin (`create_link_remap` in its `files-reg.c`).
@@ -31,6 +35,8 @@ pub const TREE: &str = "PARTAGE_SNAPSHOT_TREE";
 pub const FILES_MAX: &str = "PARTAGE_SNAPSHOT_FILES_MAX";
 /// And the snapshot's folder.
 pub const INTO: &str = "PARTAGE_SNAPSHOT_INTO";
+/// And what CRIU was told of its sockets.
+pub const SOCKETS: &str = "PARTAGE_SNAPSHOT_SOCKETS";
 /// CRIU says by this variable what it is at.
 const ACTION: &str = "CRTOOLS_SCRIPT_ACTION";
 /// All is dumped, and nothing goes on yet.
@@ -50,6 +56,8 @@ pub struct Held {
     pub shared: Shared,
     /// The files that they write.
     pub open_files: OpenFiles,
+    /// Threads that may not use every processor.
+    pub bound: Vec<BoundThread>,
 }
 
 /// A call of this program by CRIU, as it dumps.
@@ -59,6 +67,7 @@ pub struct Call {
     files_max: u64,
     into: PathBuf,
     is_dumped: bool,
+    sockets: SavedSockets,
 }
 
 impl Call {
@@ -71,6 +80,7 @@ impl Call {
             files_max: std::env::var(FILES_MAX).ok()?.parse().ok()?,
             into: std::env::var_os(INTO)?.into(),
             is_dumped: action == DUMPED,
+            sockets: serde_json::from_str(&std::env::var(SOCKETS).ok()?).ok()?,
         })
     }
 
@@ -88,11 +98,14 @@ impl Call {
     }
 
     fn hold(&self) -> Outcome {
+        let tree = with_descendants(&Proc, &[self.tree].into());
+        sockets::in_time(&tree, &self.sockets, &self.into.join(IMAGES))?;
         let shared = copy(self.tree, Path::new(SHARED_MEMORY), &self.into)?;
         Ok(Held {
             alive: living(self.tree),
             shared,
             open_files: open_files::save(self.tree, self.files_max, &self.into)?,
+            bound: bound::threads(&tree),
         })
     }
 }

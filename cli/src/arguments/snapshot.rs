@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::on_full::OnFull;
+use super::outside::Tcp;
 
 /// Save a job in a folder, to restore it after a crash or reboot
 #[derive(Args, Debug)]
@@ -15,11 +16,16 @@ once the snapshot is whole. What cannot be saved is refused before anything is
 touched, or by CRIU, and the job goes on: docs/checkpoint.md. Needs CRIU 4.2 or
 later (PARTAGE_CRIU names its program) and the right to run it.
 
+TCP connections and unix sockets inside the job are saved. One out of the job
+(a database, D-Bus, a notebook's server) is refused with its process, or with
+--tcp close broken at the restore, as by a lost network.
+
 Examples:
   partage checkpoint train --out /data/train
   partage checkpoint j3 --out /data/train --keep 5
   partage checkpoint train --out /data/train --stop
-  partage checkpoint train --out /data/train --files-max 8GiB"
+  partage checkpoint train --out /data/train --files-max 8GiB
+  partage checkpoint train --out /data/train --tcp close"
 )]
 pub struct Checkpoint {
     /// Job id (j3), name, or the pid of one of its processes
@@ -33,6 +39,9 @@ pub struct Checkpoint {
     /// End the job once it is saved
     #[arg(long)]
     pub stop: bool,
+    /// Connections out of the job: refuse (default), or close: a restored job finds them broken
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
+    pub tcp: Option<Tcp>,
     /// Keep the last N generations [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub keep: Option<u64>,
@@ -124,6 +133,14 @@ pub struct Restore {
     /// Files changed since the save: cut them back (default), keep them, or refuse
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub files: Option<Files>,
+    /// Connections out of the job, when it is saved: refuse (default), or close
+    #[arg(
+        long,
+        value_name = "WHAT",
+        hide_possible_values = true,
+        requires = "checkpoint_every"
+    )]
+    pub tcp: Option<Tcp>,
     /// If there is no room: wait (default), or fail with exit status 124
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub on_full: Option<OnFull>,

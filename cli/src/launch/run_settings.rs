@@ -15,7 +15,7 @@ use partage_protocol::terms::{
 use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::SECOND_NS;
 
-use crate::arguments::{OnFull, Run};
+use crate::arguments::{OnFull, Run, Tcp};
 use crate::failure::{Failure, Outcome};
 
 /// Checks the options; the command and the visible devices are added by the caller.
@@ -142,7 +142,7 @@ fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
     match (&arguments.checkpoint_every, &arguments.checkpoint_out) {
         (None, None) => Ok(None),
         (Some(text), Some(out)) => {
-            let saved = saved_every(text, out).map_err(|why| bad("checkpoint_every", why))?;
+            let saved = saved_every(text, out, arguments.tcp).map_err(|why| bad("checkpoint_every", why))?;
             let files_max = files_max(arguments.files_max.as_deref())?;
             Ok(Some(SavedEvery { files_max, ..saved }))
         }
@@ -155,10 +155,11 @@ fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
 ///
 /// # Errors
 /// A clause: it is no time, or too short.
-pub fn saved_every(text: &str, out: &Path) -> Result<SavedEvery, String> {
+pub fn saved_every(text: &str, out: &Path, tcp: Option<Tcp>) -> Result<SavedEvery, String> {
     Ok(SavedEvery {
         every_ns: a_second_or_more(text)?,
         out: out.to_string_lossy().into_owned(),
+        outside: tcp.unwrap_or_default().into(),
         ..SavedEvery::default()
     })
 }

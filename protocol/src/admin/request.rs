@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::request::{RunRequest, TermsChange};
-use crate::snapshot::RestoreRequest;
+use crate::snapshot::{Outside, RestoreRequest};
 
 /// What a caller asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +105,9 @@ pub enum Request {
         /// [`DRAIN_TIMEOUT_NS`](crate::terms::DRAIN_TIMEOUT_NS).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         drain_timeout_ns: Option<u64>,
+        /// What is to become of connections to outside.
+        #[serde(default, skip_serializing_if = "Outside::is_default")]
+        outside: Outside,
     },
     /// The caller's job, which was admitted just now, is about to be restored; answered by `Done` before it may be.
     Restore(Box<RestoreRequest>),

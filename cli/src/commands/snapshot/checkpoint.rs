@@ -32,6 +32,7 @@ pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Out
         criu: Some(criu.to_string_lossy().into_owned()),
         files_max,
         drain_timeout_ns,
+        outside: arguments.tcp.unwrap_or_default().into(),
     };
     converse(&request, place, report)
 }

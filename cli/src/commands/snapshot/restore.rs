@@ -202,7 +202,7 @@ fn saved(arguments: &Restore, from: &Path) -> Outcome<Option<SavedEvery>> {
     };
     let out = arguments.checkpoint_out.as_deref().unwrap_or(from);
     let bad = |why: String| Failure::invalid(format!("--checkpoint-every: {why}"));
-    let saved = saved_every(text, out).map_err(bad)?;
+    let saved = saved_every(text, out, arguments.tcp).map_err(bad)?;
     let files_max = files_max(arguments.files_max.as_deref())?;
     prepare(SavedEvery { files_max, ..saved }, false).map(Some)
 }
