@@ -16,6 +16,7 @@ mod drained;
 mod faults;
 mod files;
 mod kills;
+mod linked;
 mod main_thread;
 mod mapped;
 mod moved;
@@ -73,6 +74,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(promised::cases());
     cases.extend(saved::cases());
     cases.extend(saved_trees::cases());
+    cases.extend(linked::cases());
     cases.extend(restored::cases());
     cases.extend(again::cases());
     cases.extend(periodic::cases());

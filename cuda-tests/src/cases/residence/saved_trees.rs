@@ -55,7 +55,7 @@ fn tree(root: u32) -> Vec<u32> {
 }
 
 /// SIGKILL to all of a job, at once.
-fn kill_all(rig: &Rig, root: u32, job: &str) {
+pub(super) fn kill_all(rig: &Rig, root: u32, job: &str) {
     let tree = tree(root);
     for pid in &tree {
         // SAFETY: processes of a job of this rig's.
