@@ -13,8 +13,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::unistd::{Whence, lseek};
 use partage_protocol::snapshot::{
     BoundThread, FILES, IMAGES, OpenFiles, SavedFolder, SavedShared, SavedSockets, Shared,
 };
