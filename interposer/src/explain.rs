@@ -10,13 +10,13 @@
 //! place. `partage why` has sentences of its own (`policy/src/views/`).
 //!
 //! An allocation that is refused once may be an allocator's that frees its cache and asks again: it is said when the
-//! next one is refused too, or at the end of the process, and not at all after an allocation that succeeded
-//! ([`Refusals`]). The log has it at once. That no broker answers, and a context or module that has no room, are said
+//! next one on that device is refused too, or at the end of the process, and not at all after an allocation that
+//! succeeded there ([`Refusals`]). The log has it at once. That no broker answers, and a context or module that has no room, are said
 //! at once everywhere.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use partage_protocol::message::NO_INDEX;
+use partage_protocol::message::{MAX_DEVICES, NO_INDEX};
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 use partage_records::refusals::Refusals;
@@ -40,13 +40,24 @@ const STEP: u64 = 256 * MIB;
 struct Explained {
     /// When a denial was last told to the terminal.
     ns: AtomicU64,
-    /// [`Refusals`].
-    open: AtomicU32,
-    /// A thread writes `last`; another that is refused meanwhile leaves it its refusal.
+    /// A thread writes a refusal; another that is refused meanwhile leaves it its own.
     is_busy: AtomicBool,
-    /// The last refusal that was not said at once: slot, reason and process of [`Denial`], bytes, used, limit.
-    last: ([AtomicU32; 3], [AtomicU64; 3]),
+    /// By slot: what one device refuses is no word about another.
+    devices: [Open; MAX_DEVICES],
 }
+
+/// What a device refused, until it is known whether that was a failure.
+struct Open {
+    /// [`Refusals`].
+    refusals: AtomicU32,
+    /// The reason of the last, and the process of [`Denial::Unfreed`] above [`REASON_BITS`].
+    why: AtomicU32,
+    /// The last: bytes, used, limit.
+    numbers: [AtomicU64; 3],
+}
+
+/// A process identifier has 22 bits.
+const REASON_BITS: u32 = 3;
 
 // SAFETY: all-zero memory is a number, or false; nothing else lies in this room.
 unsafe impl Room for Explained {
@@ -71,11 +82,13 @@ pub fn denial(state: &State, slot: usize, bytes: u64, numbers: (u64, u64), why: 
     if why == Denial::NoBroker {
         return say(state, &line);
     }
-    let explained = explained(state);
-    explained.remember(&refusal);
+    let Some(open) = explained(state).devices.get(slot) else {
+        return say(state, &line);
+    };
+    open.remember(&explained(state).is_busy, &refusal);
     let mut is_said = false;
-    explained.step(|open| {
-        let (next, is_said_now) = open.refused();
+    open.step(|refusals| {
+        let (next, is_said_now) = refusals.refused();
         is_said = is_said_now;
         next
     });
@@ -86,42 +99,46 @@ pub fn denial(state: &State, slot: usize, bytes: u64, numbers: (u64, u64), why: 
     }
 }
 
-/// The broker denied something, and counted it.
+/// The broker denied something on a slot, and counted it.
 #[cold]
-pub fn answered(state: &State) {
-    explained(state).step(Refusals::answered);
-}
-
-/// Is a refusal open?
-#[inline(always)]
-pub fn is_any_open(state: &State) -> bool {
-    explained(state).open.load(Ordering::Relaxed) != 0
-}
-
-/// The program gets memory after refusals: the slot of the last, and how many of the broker's answers are no failures.
-#[cold]
-pub fn close(state: &State) -> (usize, u32) {
-    let explained = explained(state);
-    let mut answers = 0;
-    explained.step(|open| {
-        let (next, recovered) = open.granted();
-        answers = recovered;
-        next
-    });
-    (explained.last.0[0].load(Ordering::Relaxed) as usize, answers)
-}
-
-/// The process ends: says what it was refused last, if it was neither said nor recovered from.
-pub fn at_exit(state: &State) {
-    let explained = explained(state);
-    if !Refusals::of(explained.open.load(Ordering::Relaxed)).is_pending() {
-        return;
+pub fn answered(state: &State, slot: usize) {
+    if let Some(open) = explained(state).devices.get(slot) {
+        open.step(Refusals::answered);
     }
-    errno::preserving(|| {
-        let line = explained.recall().line(state);
-        let loudness = loudness(state);
-        note::speak(state, &line, loudness);
-    });
+}
+
+/// Is a refusal of a slot open?
+#[inline(always)]
+pub fn is_open(state: &State, slot: usize) -> bool {
+    let open = explained(state).devices.get(slot);
+    open.is_some_and(|open| open.refusals.load(Ordering::Relaxed) != 0)
+}
+
+/// The program gets memory of a slot after refusals: how many of the broker's answers are no failures.
+#[cold]
+pub fn close(state: &State, slot: usize) -> u32 {
+    let mut answers = 0;
+    if let Some(open) = explained(state).devices.get(slot) {
+        open.step(|refusals| {
+            let (next, recovered) = refusals.granted();
+            answers = recovered;
+            next
+        });
+    }
+    answers
+}
+
+/// The process ends: says what each device refused last, if it was neither said nor recovered from.
+pub fn at_exit(state: &State) {
+    for (slot, open) in explained(state).devices.iter().enumerate() {
+        if Refusals::of(open.refusals.load(Ordering::Relaxed)).is_pending() {
+            errno::preserving(|| {
+                let line = open.recall(slot).line(state);
+                let loudness = loudness(state);
+                note::speak(state, &line, loudness);
+            });
+        }
+    }
 }
 
 /// Says why something that no call names the bytes of had to go: `what` needs `bytes`, or as much as nobody knows (0).
@@ -191,15 +208,17 @@ impl Refusal {
     }
 }
 
-impl Explained {
+impl Open {
     fn step(&self, mut next: impl FnMut(Refusals) -> Refusals) {
-        let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
-            Some(next(Refusals::of(word)).word())
-        });
+        let _ = self
+            .refusals
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+                Some(next(Refusals::of(word)).word())
+            });
     }
 
-    fn remember(&self, refusal: &Refusal) {
-        if self.is_busy.swap(true, Ordering::Acquire) {
+    fn remember(&self, is_busy: &AtomicBool, refusal: &Refusal) {
+        if is_busy.swap(true, Ordering::Acquire) {
             return;
         }
         let (why, pid) = match refusal.why {
@@ -210,21 +229,19 @@ impl Explained {
             Denial::Invalid => (4, 0),
             Denial::NoBroker => (5, 0),
         };
-        let [slot_to, why_to, pid_to] = &self.last.0;
-        slot_to.store(refusal.slot as u32, Ordering::Relaxed);
-        why_to.store(why, Ordering::Relaxed);
-        pid_to.store(pid, Ordering::Relaxed);
-        let [bytes, used, limit] = &self.last.1;
+        self.why.store(why | pid << REASON_BITS, Ordering::Relaxed);
+        let [bytes, used, limit] = &self.numbers;
         bytes.store(refusal.bytes, Ordering::Relaxed);
         used.store(refusal.used, Ordering::Relaxed);
         limit.store(refusal.limit, Ordering::Relaxed);
-        self.is_busy.store(false, Ordering::Release);
+        is_busy.store(false, Ordering::Release);
     }
 
-    fn recall(&self) -> Refusal {
-        let [slot, why, pid] = self.last.0.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let [bytes, used, limit] = self.last.1.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let why = match why {
+    fn recall(&self, slot: usize) -> Refusal {
+        let [bytes, used, limit] = self.numbers.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let why = self.why.load(Ordering::Relaxed);
+        let pid = why >> REASON_BITS;
+        let why = match why & ((1 << REASON_BITS) - 1) {
             0 => Denial::Limit,
             1 => Denial::ProcessLimit,
             2 => Denial::CardFull,
@@ -233,7 +250,7 @@ impl Explained {
             _ => Denial::NoBroker,
         };
         Refusal {
-            slot: slot as usize,
+            slot,
             bytes,
             used,
             limit,

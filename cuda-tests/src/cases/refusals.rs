@@ -17,6 +17,7 @@ pub fn cases() -> Vec<Case> {
             without_exit,
         ),
         Case::new("refusals::a_child_of_a_fork_does_not_say_its_parents", in_a_child),
+        Case::new("refusals::another_device_is_no_recovery", on_another_device),
     ]
 }
 
@@ -25,11 +26,14 @@ const REMEDY: &str = "raise with: partage set ";
 
 /// Standard output and error of a program that does what the lines say, under a limit of 2 GiB.
 fn heard(rig: &Rig, name: &str, lines: &[&str]) -> (String, String) {
+    heard_with(rig, &["-m", "2GiB", "--name", name, "--summary"], lines)
+}
+
+fn heard_with(rig: &Rig, options: &[&str], lines: &[&str]) -> (String, String) {
     let client = crate::artefacts::client();
     let script = format!("printf '%s\\n' {} | \"$0\" dlopen", quoted(lines));
     let words = ["-c", script.as_str(), client.to_str().expect("utf-8")];
-    let options = ["-m", "2GiB", "--name", name, "--summary"];
-    let output = rig.output(rig.run(&options, Path::new("/bin/sh"), &words));
+    let output = rig.output(rig.run(options, Path::new("/bin/sh"), &words));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
@@ -129,4 +133,29 @@ fn in_a_child(rig: &Rig) {
     let small = format!("alloc {} small", 1 << 20);
     let (_, errors) = heard(rig, "parent", &[&too_much(), "forkleave 0", &small]);
     assert!(!errors.contains(" asked, ") && !errors.contains("denied"), "{errors}");
+}
+
+fn on_another_device(rig: &Rig) {
+    let small = format!("alloc {} small", 1 << 20);
+    // Refused on the second, granted on the first: the one is told at the end, by its own name.
+    let lines = ["ctx 1", &too_much(), "use 0", &small, "leave 1"];
+    let options = ["-g", "0,1", "-m", "2GiB", "--name", "both", "--summary"];
+    let (out, errors) = heard_with(rig, &options, &lines);
+    assert!(out.ends_with("alloc 2\nuse 0\nalloc 0\n"), "{out}");
+    assert_eq!(errors.matches(LINE).count(), 1, "{errors}");
+    assert!(
+        errors.contains("(GPU 1), raise with") && errors.contains("denied once"),
+        "{errors}"
+    );
+    assert_eq!(denied(rig, "both"), (1, 0));
+    // The same on both devices, and the second recovers alone.
+    let lines = [&too_much(), "ctx 1", &too_much(), &small, "leave 1"];
+    let options = ["-g", "0,1", "-m", "2GiB", "--name", "first", "--summary"];
+    let (_, errors) = heard_with(rig, &options, &lines);
+    assert_eq!(errors.matches(LINE).count(), 1, "{errors}");
+    assert!(
+        errors.contains("(GPU 0), raise with") && errors.contains("denied once"),
+        "{errors}"
+    );
+    assert_eq!(denied(rig, "first"), (2, 1));
 }

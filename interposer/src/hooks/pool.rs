@@ -144,12 +144,13 @@ impl Allocating {
         let Begun::Granted(call) = core::mem::replace(&mut self.begun, Begun::NotCharged) else {
             return true;
         };
+        let charge = *call.charge();
         let (End::Beyond(denied, is_reusing), Some(address)) = (call.end(address), address) else {
             if !result.is_success() {
                 // The driver may have emptied pools before it refused.
                 pools::all_changed(state);
             } else {
-                recovery::granted(state);
+                recovery::granted(state, &charge);
             }
             return true;
         };

@@ -104,8 +104,9 @@ pub fn cuMemCreate(
         let made = unsafe { handle.read() };
         let gone = with(state, |physicals| physicals.created(made, *reservation.charge()));
         refund(state, gone);
+        let charge = *reservation.charge();
         reservation.keep();
-        recovery::granted(state);
+        recovery::granted(state, &charge);
     } else {
         with(state, Physicals::break_promise);
         reservation.give_back();

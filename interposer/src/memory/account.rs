@@ -122,7 +122,7 @@ fn ask(state: &State, slot: usize, is_standalone: bool, wanted: u64, bytes: u64)
     }
     let answer = session::ask(state, slot, wanted, bytes);
     if let AskAnswer::Denied(Denial::Limit | Denial::ProcessLimit | Denial::CardFull | Denial::Unfreed(_)) = answer {
-        explain::answered(state);
+        explain::answered(state, slot);
     }
     answer
 }

@@ -132,7 +132,7 @@ impl Pending {
             account::refund(state, former.charge);
         }
         self.reservation.keep();
-        recovery::granted(state);
+        recovery::granted(state, &allocation.charge);
     }
 
     /// The driver refused.

@@ -31,7 +31,7 @@ pub enum Owner {
 }
 
 /// The length of each room, at least that of what lies there.
-const BYTES: [usize; 9] = [12288, 64, 576, 64, 64, 768, 1152, 2176, 2816];
+const BYTES: [usize; 9] = [12288, 64, 576, 576, 64, 768, 1152, 2176, 2816];
 /// What no room needs less of at its beginning; the first may need a page.
 const ALIGN: usize = 64;
 const ALL: usize = start(BYTES.len());

@@ -275,6 +275,12 @@ struct Answered {
 }
 
 impl Call {
+    /// Where its memory is charged.
+    #[inline(always)]
+    pub fn charge(&self) -> &Charge {
+        &self.of.charge
+    }
+
     /// The driver answered: with an address when it allocated.
     #[inline(always)]
     pub fn end(self, address: Option<u64>) -> End {

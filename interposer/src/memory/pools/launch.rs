@@ -206,12 +206,12 @@ fn charged(
     let is_success = result.is_some_and(CuResult::is_success);
     let mut beyond = None;
     for begun in pending.into_iter().flatten() {
-        if let End::Beyond(denied, _) = begun.end_without_address(is_success) {
-            beyond = Some(denied);
+        let charge = *begun.charge();
+        match begun.end_without_address(is_success) {
+            End::Beyond(denied, _) => beyond = Some(denied),
+            End::Settled if is_success => recovery::granted(state, &charge),
+            End::Settled => {}
         }
-    }
-    if is_success && beyond.is_none() {
-        recovery::granted(state);
     }
     match (denial, result) {
         (None, Some(result)) => Ok(Called { result, beyond }),
