@@ -11,8 +11,8 @@
 //!
 //! An allocation that is refused once may be an allocator's that frees its cache and asks again: it is said when the
 //! next one on that device is refused too, or at the end of the process, and not at all after an allocation that
-//! succeeded there ([`Refusals`]). The log has it at once. That no broker answers, and a context or module that has no room, are said
-//! at once everywhere.
+//! succeeded there ([`Refusals`]). The log has it at once. That no broker answers, and a context or module that has no
+//! room, are said at once everywhere.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
