@@ -30,9 +30,10 @@ const MOST_RELOCATIONS: usize = 150;
 /// closed, and for the GPUs that a process can open (`docs/containers.md`).
 /// 22 KB are for what is opened with RTLD_DEEPBIND, its search paths included (`docs/decisions/0004-dlsym.md`), NVML in
 /// a job that is away or lazy and its 22 exports more (`docs/suspend.md`), and a token in the library's own path.
-const TODAY: u64 = 329 * 1024;
+/// 2 KB are for refusals that a program recovers from, device by device (`interposer/src/explain.rs`).
+const TODAY: u64 = 331 * 1024;
 /// Today's size of the aarch64 file, likewise: each instruction has four bytes, and unwind rows are longer.
-const TODAY_AARCH64: u64 = 337 * 1024;
+const TODAY_AARCH64: u64 = 339 * 1024;
 /// How far below today's size a file may be.
 const SLACK: u64 = 8 * 1024;
 /// The newest libc that may be needed.

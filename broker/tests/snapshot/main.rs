@@ -129,7 +129,7 @@ fn each_kind_of_damage_is_told_by_the_name_of_the_field() {
             std::fs::remove_file(folder.join("manifest.json")).expect("removed");
         }),
         (
-            "format: 9, and this version of Partage reads formats 1 to 5",
+            "format: 9, and this version of Partage reads formats 1 to 6",
             |folder| {
                 std::fs::write(folder.join("manifest.json"), "{\"format\": 9, \"new\": []}").expect("written");
             },
