@@ -189,7 +189,7 @@ pub(super) fn forget_names(rig: &Rig, generation: u64) {
         let path = Path::new("/dev/shm").join(&name);
         match name.starts_with("link_remap.") {
             // Another save of this moment may have one of that name.
-            true => rig.eventually(PATIENCE, "CRIU's link is gone", || !path.exists()),
+            true => drop(rig.eventually(PATIENCE, "CRIU's link is gone", || !path.exists())),
             false => drop(std::fs::remove_file(path)),
         }
     }
