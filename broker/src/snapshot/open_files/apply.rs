@@ -179,6 +179,10 @@ impl Keeper {
                 .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&file.path)?,
         };
+        if file.copy.is_some() && place.is_ok() {
+            // By its number alone it might be another one's, in a folder that took the place of the old one.
+            self.own_place(file)?;
+        }
         let before = to.metadata()?;
         if !before.is_file() || !is_it(file, &before, self.is_this_boot) {
             return Err(io::Error::other(
@@ -265,6 +269,7 @@ fn left_words(path: &str, left: Left) -> String {
         Left::Other => format!("{path} is another file than it was (rotated?): the job goes on at its end"),
         Left::Shorter => format!("{path} is shorter than it was: the job goes on at its end"),
         Left::Longer => format!("{path} is left as it is: the job goes on at its end"),
+        Left::Shared => format!("others can write to {path}, too: it is left as it is, and the job goes on at its end"),
         Left::Written => format!("{path} was written since, at the same length: it is left as it is"),
     }
 }

@@ -11,8 +11,10 @@
 //! | gone | made empty | made from the copy | refused |
 //! | another file | goes on at its end | put aside, and made from the copy | refused |
 //!
-//! That is `cut`. With `keep` nothing is changed and no file is made but an empty one to append to; with `refuse` every
-//! difference refuses. *Appended to only*: CRIU takes it with any length, and no other.
+//! That is `cut`. Where others can write to a file too, none is cut or put back: a job that only appends goes on at
+//! the end (a script that logs by `>>` restores its job so), any other is refused. With `keep` nothing is changed and
+//! no file is made but an empty one to append to; with `refuse` every difference refuses. *Appended to only*: CRIU takes
+//! it with any length, and no other.
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::snapshot::{FilesMode, OpenFile, Writes};
@@ -45,6 +47,8 @@ pub(super) enum Left {
     Shorter,
     /// The job appends to what is longer than it was.
     Longer,
+    /// The job appends to what others can write to, too.
+    Shared,
     /// It was written at its length, and nobody knows what it held.
     Written,
 }
@@ -83,6 +87,10 @@ pub(super) fn judge(file: &OpenFile, seen: &Seen, mode: FilesMode, writers: &[Wr
         FilesMode::Cut => cut(file, seen.now)?,
         FilesMode::Keep => keep(file, seen.now)?,
         FilesMode::Refuse => return refuse(file, seen),
+    };
+    let action = match action {
+        Action::Cut if file.any_length && !writers.is_empty() => Action::Leave(Left::Shared),
+        action => action,
     };
     if matches!(action, Action::Cut | Action::PutBack | Action::Replace) && !writers.is_empty() {
         return Err(Refusal::Writers {
@@ -203,10 +211,9 @@ impl Refusal {
                     .iter()
                     .map(|one| format!("{} (pid {})", one.name, one.pid))
                     .collect();
-                let hint = match (can_stay, file.any_length) {
-                    (true, true) => "--files keep leaves the file as it is: the job goes on at its end",
-                    (true, false) => "end what writes to it first; --files keep leaves the file as it is",
-                    (false, _) => "end what writes to it first",
+                let hint = match can_stay {
+                    true => "end what writes to it first; --files keep leaves the file as it is",
+                    false => "end what writes to it first",
                 };
                 let list = list.join(", ");
                 (
@@ -423,6 +430,13 @@ mod tests {
                     let text = format!("{kind} {now:?} {mode:?} {others:?}: {judged:?}");
                     let is_changed = matches!(judged, Ok(Action::Cut | Action::PutBack | Action::Replace));
                     assert!(!is_changed || others.is_empty() && mode == FilesMode::Cut, "{text}");
+                    let is_shared = judged == Ok(Action::Leave(Left::Shared));
+                    let would_cut = judge(&file, &seen(now), mode, &[]) == Ok(Action::Cut);
+                    assert_eq!(
+                        is_shared,
+                        kind == "appended" && !others.is_empty() && would_cut,
+                        "{text}"
+                    );
                     let length = match (&judged, now) {
                         (Err(_), _) => None,
                         (Ok(Action::Cut | Action::PutBack | Action::Replace), _) => Some(10),

@@ -128,11 +128,12 @@ fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Who writes to files, as far as this process may see: by file.
+/// Who writes to files, as far as this process may see: by file. Neither this process nor `partage restore`, whose
+/// child it is: that one's words may go to the job's log (`partage restore DIR >> train.log`).
 pub(super) fn writers(wanted: &[Key]) -> BTreeMap<Key, Vec<Writer>> {
     let mut writers: BTreeMap<Key, Vec<Writer>> = BTreeMap::new();
-    let own = std::process::id();
-    for pid in Proc.all().into_iter().filter(|pid| *pid != own) {
+    let own = [std::process::id(), std::os::unix::process::parent_id()];
+    for pid in Proc.all().into_iter().filter(|pid| !own.contains(pid)) {
         for (way, hold) in held_by(pid) {
             if !hold.can_write() {
                 continue;

@@ -121,7 +121,7 @@ pub fn remedy(found: &[Finding], job: &str, folder: &Path) -> String {
     let is_closable = |finding: &Finding| matches!(finding, Finding::Tcp { .. } | Finding::Unix { .. });
     let passes = |finding: &Finding| matches!(finding, Finding::NotAccepted { .. });
     let hint = if found.iter().all(is_closable) {
-        let folder = folder.display();
+        let folder = for_a_shell(&folder.display().to_string());
         format!("To save it, and have these closed at a restore: partage checkpoint {job} --out {folder} --tcp close")
     } else if found.iter().all(passes) {
         "Try again".to_owned()
@@ -131,9 +131,25 @@ pub fn remedy(found: &[Finding], job: &str, folder: &Path) -> String {
     format!("{job} cannot be saved: {}. {hint}", text.join("; "))
 }
 
+/// A word as it is typed.
+fn for_a_shell(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,:@%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_needs_it() {
+        assert_eq!(for_a_shell("/data/train-1"), "/data/train-1");
+        assert_eq!(for_a_shell("/my data/it's"), "'/my data/it'\\''s'");
+        assert_eq!(for_a_shell(""), "''");
+    }
 
     #[test]
     fn the_remedy_is_for_all_that_was_found() {

@@ -293,22 +293,13 @@ fn refused(rig: &Rig) {
         code == Some(125) && said.contains("train.log was changed since the job was saved"),
         "{said}"
     );
-    // Somebody else writes to the log.
-    let mut other = Command::new("sh");
-    other.args(["-c", "exec 3>>\"$0\"; echo; read end"]).arg(program.log());
-    let mut other = Client::start(other);
-    other.answer();
-    let (code, said) = not_restored(rig, &criu, &[]);
-    assert!(
-        code == Some(125) && said.contains(" can write to it, too: it is not changed"),
-        "{said}"
-    );
-    assert!(said.contains("--files keep leaves the file as it is"), "{said}");
-    assert_eq!(program.log_text(), grown);
-    // What is said helps.
-    let mut again = program.restore(&criu, &["--files", "keep"]);
+    // Somebody else writes to the log, as the script does that restores its job.
+    let mut other = writer(&program.log());
+    let mut again = program.restore(&criu, &[]);
     heard.clear();
     steps(&mut again, 1, &mut heard);
+    let said = "train.log, too: it is left as it is, and the job goes on at its end";
+    assert!(heard.iter().any(|line| line.contains(said)), "{heard:?}");
     end(again);
     let log = program.log_text();
     let more = log.strip_prefix(&grown).expect("it goes on at its end");
@@ -327,7 +318,16 @@ fn refused(rig: &Rig) {
     shortened(rig, &criu);
 }
 
-/// A file that is not appended to has to have at least its length.
+/// A process that can write to a file.
+fn writer(path: &Path) -> Client {
+    let mut other = Command::new("sh");
+    other.args(["-c", "exec 3>>\"$0\"; echo; read end"]).arg(path);
+    let mut other = Client::start(other);
+    other.answer();
+    other
+}
+
+/// A file that is not appended to has to have at least its length, and is not cut under another's hands.
 fn shortened(rig: &Rig, criu: &Path) {
     std::fs::remove_dir_all(folder(rig)).expect("ours");
     let program = Program::new(rig, ("csv", ""), "shortened");
@@ -346,8 +346,18 @@ fn shortened(rig: &Rig, criu: &Path) {
         let text = format!("table.csv has 7 B, and had {} B when the job was saved", whole.len());
         assert!(code == Some(125) && said.contains(&text), "{said}");
     }
-    // Its end put back, as it says.
-    std::fs::write(&table, &whole).expect("ours");
+    let longer = [&whole[..], b"and more\n"].concat();
+    std::fs::write(&table, &longer).expect("ours");
+    let mut other = writer(&table);
+    let (code, said) = not_restored(rig, criu, &[]);
+    assert!(
+        code == Some(125) && said.contains(" can write to it, too: it is not changed"),
+        "{said}"
+    );
+    assert!(said.contains("end what writes to it first"), "{said}");
+    assert_eq!(std::fs::read(&table).expect("there"), longer);
+    other.kill();
+    // What is said helps.
     let mut again = program.restore(criu, &[]);
     steps(&mut again, 1, &mut heard);
     end(again);
