@@ -13,8 +13,8 @@
 //!
 //! That is `cut`. Where others can write to a file too, none is cut or put back: a job that only appends goes on at
 //! the end (a script that logs by `>>` restores its job so), any other is refused. With `keep` nothing is changed and
-//! no file is made but an empty one to append to; with `refuse` every difference refuses. *Appended to only*: CRIU takes
-//! it with any length, and no other.
+//! no file is made but an empty one to append to; with `refuse` every difference refuses. *Appended to only*: CRIU
+//! takes it with any length, and no other.
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::snapshot::{FilesMode, OpenFile, Writes};
