@@ -9,7 +9,9 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use partage_protocol::snapshot::{FILES, IMAGES, LOCK, Manifest};
 
@@ -19,8 +21,13 @@ use super::inside::Dump;
 use super::order::{DumpOrder, DumpOutcome};
 use super::store::Store;
 use super::{criu, inside, shared, sockets, streams, timers};
+use crate::host::proc::shared_memory_of;
 use crate::host::proc::{Proc, with_descendants};
 use crate::kept_file::{open_kept, write_whole};
+
+/// For how long a dump waits for another one's end.
+const LONGEST_BESIDE: Duration = Duration::from_secs(60);
+const BESIDE_POLL: Duration = Duration::from_millis(20);
 
 /// Where an order, its lock and its outcome lie.
 #[derive(Clone, Debug)]
@@ -241,10 +248,26 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
 
 /// Has CRIU dump a tree, and waits for its end.
 fn run_criu(dump: &Dump<'_>) -> Result<(), String> {
+    let _alone = alone_in(&shared_memory_of(dump.tree));
     let status = inside::start(dump)?
         .wait()
         .map_err(|error| format!("CRIU cannot be waited for: {error}"))?;
     criu::judge(status, &dump.images.join(criu::DUMP_LOG))
+}
+
+/// CRIU names its links in `/dev/shm` by numbers of its own: two dumps at a time that need one refuse each other. Nobody
+/// is waited for without end: whoever has the lock may be no dump.
+fn alone_in(folder: &Path) -> Option<Flock<File>> {
+    let until = Instant::now() + LONGEST_BESIDE;
+    let mut file = File::open(folder).ok()?;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((_, errno)) if errno != Errno::EWOULDBLOCK || Instant::now() >= until => return None,
+            Err((again, _)) => file = again,
+        }
+        std::thread::sleep(BESIDE_POLL);
+    }
 }
 
 fn lock_folder(folder: &Path) -> Result<Flock<File>, String> {
