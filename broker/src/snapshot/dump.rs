@@ -255,8 +255,8 @@ fn run_criu(dump: &Dump<'_>) -> Result<(), String> {
     criu::judge(status, &dump.images.join(criu::DUMP_LOG))
 }
 
-/// CRIU names its links in `/dev/shm` by numbers of its own: two dumps at a time that need one refuse each other. Nobody
-/// is waited for without end: whoever has the lock may be no dump.
+/// CRIU names its links in `/dev/shm` by numbers of its own: two dumps at a time that need one refuse each other. The
+/// wait has an end, because the lock may be another program's.
 fn alone_in(folder: &Path) -> Option<Flock<File>> {
     let until = Instant::now() + LONGEST_BESIDE;
     let mut file = File::open(folder).ok()?;
