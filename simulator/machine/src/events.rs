@@ -242,6 +242,29 @@ mod tests {
         folder
     }
 
+    /// A process that runs until it is killed. It has echoed a line: `spawn` returns while `execve` still changes the
+    /// child's stack, by which [`ProcessId`] knows a run.
+    fn runs_on() -> std::process::Child {
+        use std::io::{BufRead, BufReader, Write};
+        use std::process::{Command, Stdio};
+        let mut cat = Command::new("cat");
+        let mut child = cat
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        child
+            .stdin
+            .as_mut()
+            .expect("piped")
+            .write_all(b"up\n")
+            .expect("it reads");
+        let mut line = String::new();
+        let said = BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line);
+        assert!(said.is_ok() && line == "up\n");
+        child
+    }
+
     #[test]
     fn recordings_are_reached_each_by_itself() {
         let folder = folder("each");
@@ -272,7 +295,7 @@ mod tests {
         let folder = folder("dead");
         let own = ProcessId::current();
         let event = SharedEvent::make(&folder, own).expect("made");
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
+        let mut child = runs_on();
         let other = SharedEvent {
             page: Shared::open_made(&path_of(&folder, event.id()))
                 .expect("readable")
@@ -292,11 +315,12 @@ mod tests {
         assert!(event.is_reached(number));
         std::fs::remove_dir_all(folder).expect("clean up");
     }
+
     #[test]
     fn a_dead_makers_file_goes_and_a_living_ones_stays() {
         let folder = folder("sweep");
         let own = ProcessId::current();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
+        let mut child = runs_on();
         let others = SharedEvent::make(&folder, ProcessId::of(child.id()).expect("it lives")).expect("made");
         let event = SharedEvent::make(&folder, own).expect("made");
         let unfinished = path_of(&folder, 4711);
