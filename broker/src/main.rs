@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! partaged: the per-node broker. Arguments, wiring, exit codes.
 
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,13 +20,12 @@ use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::given;
 use partage_broker::server::limits::raise_descriptor_limit;
-use partage_broker::snapshot::files::Disk;
-use partage_broker::snapshot::folder::Folder;
-use partage_broker::snapshot::{dump, fit, inside, last_step, open_files, restore, shared, store};
+use partage_broker::snapshot::store::Part;
+use partage_broker::snapshot::{dump, inside, last_step, open_files, opening, restore, shared};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::watchdog::Watchdog;
 use partage_broker::watch::{log, notify};
-use partage_protocol::snapshot::{Unfit, generation_name};
+
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 
@@ -101,7 +99,7 @@ struct Arguments {
     /// Look after the files that a snapshot's job writes: an order; the answer is printed
     #[arg(long, hide = true, value_name = "ORDER")]
     restore_files: Option<String>,
-    /// Verify a snapshot and print its manifest, with its folder
+    /// Verify a snapshot but for its pages, and print its manifest, with its folder
     #[arg(long, hide = true, value_name = "DIR")]
     open_snapshot: Option<PathBuf>,
     /// With --open-snapshot: a descriptor of that folder, which was opened already
@@ -110,6 +108,9 @@ struct Arguments {
     /// With --open-snapshot: which one
     #[arg(long, hide = true, value_name = "N")]
     generation: Option<u64>,
+    /// With --open-snapshot: verify its pages, and say so
+    #[arg(long, hide = true, requires = "open_snapshot")]
+    pages: bool,
     /// Ask the user database for a broker at the other end of standard input
     #[arg(long, hide = true)]
     user_helper: bool,
@@ -165,7 +166,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Some(folder) = &arguments.open_snapshot {
-        return open_snapshot(folder, arguments.folder_fd, arguments.generation);
+        let part = if arguments.pages { Part::Pages } else { Part::Small };
+        return opening::serve(folder, arguments.folder_fd, arguments.generation, part);
     }
     if arguments.user_helper {
         user_database::serve();
@@ -179,38 +181,6 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("partaged: {error}");
             ExitCode::from(error.exit_code())
-        }
-    }
-}
-
-/// Prints a generation's name and its manifest, or what is wrong with it.
-fn open_snapshot(path: &Path, fd: Option<i32>, generation: Option<u64>) -> ExitCode {
-    let folder = match fd {
-        // SAFETY: the caller left it open for this process alone.
-        Some(fd) => Folder::of(unsafe { OwnedFd::from_raw_fd(fd) }, path),
-        None => Folder::open(path),
-    };
-    let folder = folder.map_err(|why| Unfit::new("folder", why));
-    let opened = folder.and_then(|folder| {
-        let opened = store::Store::new(&folder.way(), Disk).open(generation);
-        let opened = opened.and_then(|(_, manifest)| {
-            let here = fit::Here {
-                uid: nix::unistd::geteuid().as_raw(),
-                processor: dump::processor(),
-            };
-            fit::check(&manifest, &here).map(|()| manifest)
-        });
-        opened.map_err(|unfit| Unfit::new(unfit.field, folder.named(&unfit.why)))
-    });
-    match opened {
-        Ok(manifest) => {
-            println!("{}", generation_name(manifest.generation));
-            println!("{}", String::from_utf8_lossy(&manifest.text()));
-            ExitCode::SUCCESS
-        }
-        Err(unfit) => {
-            eprintln!("{unfit}");
-            ExitCode::FAILURE
         }
     }
 }

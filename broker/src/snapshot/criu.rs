@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use partage_protocol::snapshot::{LEAST_CRIU, Manifest, will_do};
 
+use super::order::RestoreOrder;
 use super::{last_step, sockets};
 
 /// The variable that names another CRIU than the one in `PATH`.
@@ -107,10 +108,11 @@ pub(super) const DUMP_LOG: &str = "dump.log";
 ///
 /// # Errors
 /// CRIU's own words. Whatever it had made ends with the namespace.
-pub fn restore(criu: &Path, images: &Path, work: &Path, manifest: &Manifest) -> Result<i32, String> {
+pub(super) fn restore(order: &RestoreOrder, images: &Path, manifest: &Manifest) -> Result<i32, String> {
+    let work = &order.work;
     let none = work.join("none");
     std::fs::create_dir_all(&none).map_err(|error| format!("cannot make {}: {error}", none.display()))?;
-    let mut command = bare(criu);
+    let mut command = bare(&order.criu);
     command
         .args(["restore", "--images-dir"])
         .arg(images)
@@ -120,12 +122,9 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, manifest: &Manifest) -> 
         .arg(&none)
         .args(["--log-file", "restore.log", "--pidfile", "pid"])
         .args(["--restore-detached", "--restore-sibling", "--file-locks", "--shell-job"])
-        .args(sockets::restore_words(&manifest.sockets));
-    if let Some(what) = last_step::leave(manifest, work)? {
-        command
-            .args(["--action-script", "/proc/1/exe"])
-            .env(last_step::WHAT, what);
-    }
+        .args(sockets::restore_words(&manifest.sockets))
+        .args(["--action-script", "/proc/1/exe"])
+        .env(last_step::WHAT, last_step::leave(manifest, order.verified, work)?);
     let mut given: Vec<(String, OwnedFd)> = Vec::new();
     let of = |inode: u64| format!("socket:[{inode}]");
     for socket in &manifest.sockets.closed {

@@ -26,6 +26,8 @@ pub trait Files {
     fn walk(&self, folder: &Path) -> io::Result<(Vec<String>, Vec<PathBuf>)>;
     /// A whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// A file's length.
+    fn length(&self, path: &Path) -> io::Result<u64>;
     /// A file's length, and the sum of its content.
     fn sum(&self, path: &Path) -> io::Result<(u64, u64)>;
     /// The same of a file that was just written, whose zeros take no room on the disk afterwards.
@@ -67,6 +69,10 @@ impl Files for Disk {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         std::fs::read(path)
+    }
+
+    fn length(&self, path: &Path) -> io::Result<u64> {
+        Ok(path.symlink_metadata()?.len())
     }
 
     fn sum(&self, path: &Path) -> io::Result<(u64, u64)> {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is done with a restored tree before its first instruction: CRIU runs this program while it still holds it.
 //!
-//! Threads are bound to their processors again, and TCP connections to outside are ended.
+//! Threads are bound to their processors again, and TCP connections to outside are ended. Last comes the wait for the
+//! word that the pages are what was written: another process reads them while CRIU does, and the disk gives them once.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -20,29 +22,40 @@ const RESTORED: &str = "pre-resume";
 /// What this program is told by its environment: a file that says what to do.
 pub const WHAT: &str = "PARTAGE_RESTORE_WHAT";
 
+/// What whoever reads the pages says once they are verified.
+pub const VERIFIED: &str = "verified";
+
 /// What there is to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct What {
     bound: Vec<BoundThread>,
     ended: Vec<(SocketAddr, SocketAddr)>,
+    /// A descriptor of the namespace's first process.
+    verified: i32,
 }
 
-/// Leaves in a folder what there is to do for a snapshot; none where there is nothing.
+/// Leaves in a folder what there is to do for a snapshot. On the pipe `verified`, a descriptor of the namespace's first
+/// process, comes [`VERIFIED`].
 ///
 /// # Errors
 /// A sentence.
-pub fn leave(manifest: &Manifest, folder: &Path) -> Result<Option<PathBuf>, String> {
+pub fn leave(manifest: &Manifest, verified: i32, folder: &Path) -> Result<PathBuf, String> {
     let what = What {
         bound: manifest.bound.clone(),
         ended: manifest.sockets.ended.clone(),
+        verified,
     };
-    if what == What::default() {
-        return Ok(None);
-    }
     let path = folder.join("what.json");
     let text = serde_json::to_vec(&what).map_err(|error| error.to_string())?;
     std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    Ok(Some(path))
+    Ok(path)
+}
+
+/// Waits until the pages are verified. `false`: they are not what was written, or nobody reads them any more.
+fn are_verified(pipe: &Path) -> bool {
+    let mut word = String::new();
+    let read = std::fs::File::open(pipe).and_then(|pipe| BufReader::new(pipe).read_line(&mut word));
+    read.is_ok() && word.trim_end() == VERIFIED
 }
 
 /// A call of this program by CRIU, as it restores.
@@ -58,14 +71,14 @@ impl Call {
         Some(Self((action == RESTORED).then(|| path.into())))
     }
 
-    /// Does it. A tree with a connection that cannot be ended does not begin.
+    /// Does it. A tree with a connection that cannot be ended, or with pages that are damaged, does not begin.
     pub fn serve(&self) {
         let Some(path) = &self.0 else { return };
         let text = std::fs::read(path).ok();
         let what: Option<What> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let is_done = what.is_some_and(|what| {
             what.bound.iter().for_each(bound::bind);
-            sockets::end(&what.ended)
+            sockets::end(&what.ended) && are_verified(Path::new(&format!("/proc/1/fd/{}", what.verified)))
         });
         if !is_done {
             // CRIU would go on whatever we say: all of this namespace ends, but for its first process, which says so.
@@ -77,20 +90,37 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Scratch;
 
     #[test]
-    fn nothing_is_left_where_there_is_nothing_to_do() {
-        let folder = std::env::temp_dir().join(format!("partage-last-step-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("made");
-        let mut manifest = Manifest::default();
-        assert_eq!(leave(&manifest, &folder), Ok(None));
-        manifest.bound = vec![BoundThread {
+    fn what_is_left_is_what_is_read() {
+        let scratch = Scratch::new("last-step");
+        let bound = BoundThread {
             thread: 7,
             processors: vec![0, 3],
-        }];
-        let path = leave(&manifest, &folder).expect("written").expect("something");
+        };
+        let manifest = Manifest {
+            bound: vec![bound],
+            ..Manifest::default()
+        };
+        let path = leave(&manifest, 104, scratch.path()).expect("written");
         let what: What = serde_json::from_slice(&std::fs::read(path).expect("there")).expect("as written");
-        assert_eq!((what.bound, what.ended.len()), (manifest.bound, 0));
-        std::fs::remove_dir_all(&folder).expect("ours");
+        assert_eq!((what.bound, what.ended.len(), what.verified), (manifest.bound, 0, 104));
+    }
+
+    #[test]
+    fn pages_are_verified_by_the_word_alone() {
+        let scratch = Scratch::new("verified");
+        let path = scratch.path().join("word");
+        for (said, is_enough) in [
+            ("verified\n", true),
+            ("", false),
+            ("veri", false),
+            ("no\nverified\n", false),
+        ] {
+            std::fs::write(&path, said).expect("ours");
+            assert_eq!(are_verified(&path), is_enough, "{said:?}");
+        }
+        assert!(!are_verified(&scratch.path().join("none")));
     }
 }

@@ -29,6 +29,7 @@ mod images;
 pub mod inside;
 pub mod last_step;
 pub mod open_files;
+pub mod opening;
 pub mod order;
 pub mod own_mounts;
 mod parent;

@@ -62,6 +62,8 @@ pub struct RestoreOrder {
     pub work: PathBuf,
     /// A descriptor on which `restored` is said, or why not.
     pub report: i32,
+    /// A pipe: what is said on it once the pages are verified.
+    pub verified: i32,
 }
 
 /// What is said on [`RestoreOrder::report`] once the processes run.

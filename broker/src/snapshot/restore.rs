@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -45,8 +45,12 @@ pub fn serve(order: &str) -> ExitCode {
     };
     // SAFETY: the caller left this descriptor open for us, and nobody else in this process has it.
     let mut report = unsafe { File::from_raw_fd(order.report) };
-    // CRIU and what it makes do not get it.
-    let _ = nix::fcntl::fcntl(&report, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC));
+    // SAFETY: as above.
+    let verified = unsafe { OwnedFd::from_raw_fd(order.verified) };
+    // CRIU and what it makes get neither: its last step opens the pipe by our number.
+    for fd in [report.as_fd(), verified.as_fd()] {
+        let _ = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC));
+    }
     // What is ignored stays so: blocked, it would come in spite of that.
     let mut waited: SigSet = FORWARDED
         .iter()
@@ -59,7 +63,7 @@ pub fn serve(order: &str) -> ExitCode {
             // SAFETY: the caller left it open for us, and its last user, CRIU, has ended.
             drop(unsafe { OwnedFd::from_raw_fd(order.folder) });
             let is_heard = writeln!(report, "{RESTORED}").is_ok();
-            drop(report);
+            drop((report, verified));
             // The job has its own streams, and whoever reads ours would wait for its end.
             let _ = let_go_of_streams();
             if !is_heard {
@@ -103,10 +107,10 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<Restored, String> {
     own_shared(&manifest.shared, &generation)?;
     sockets::can_restore(&manifest.sockets)?;
     let images = generation.join(IMAGES);
-    let restore = || criu::restore(&order.criu, &images, &order.work, &manifest);
+    let restore = || criu::restore(order, &images, &manifest);
     parent::restore_below(manifest.parent, restore, || {
-        // SAFETY: the caller left them open for us; this copy of the process uses neither.
-        drop(unsafe { [order.folder, order.report].map(|fd| OwnedFd::from_raw_fd(fd)) });
+        // SAFETY: the caller left them open for us; this copy of the process uses none.
+        drop(unsafe { [order.folder, order.report, order.verified].map(|fd| OwnedFd::from_raw_fd(fd)) });
         let _ = let_go_of_streams();
     })
 }

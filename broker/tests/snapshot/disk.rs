@@ -69,6 +69,10 @@ impl Files for &Failing {
         Disk.read(path)
     }
 
+    fn length(&self, path: &Path) -> io::Result<u64> {
+        Disk.length(path)
+    }
+
     fn sum(&self, path: &Path) -> io::Result<(u64, u64)> {
         Disk.sum(path)
     }

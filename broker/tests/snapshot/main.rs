@@ -7,7 +7,7 @@ use std::path::Path;
 
 use disk::{Failing, Fault};
 use partage_broker::snapshot::files::{Disk, Files};
-use partage_broker::snapshot::store::Store;
+use partage_broker::snapshot::store::{Part, Store};
 use partage_broker::testing::Scratch;
 use partage_protocol::snapshot::{FORMAT, Manifest};
 
@@ -36,7 +36,11 @@ fn save<F: Files + Copy>(folder: &Path, files: F, content: &str, keep: u64) -> R
 
 /// What the newest generation's file says, once all of it was verified.
 fn newest(folder: &Path) -> Result<(u64, String), String> {
-    let (path, manifest) = Store::new(folder, Disk).open(None).map_err(|unfit| unfit.to_string())?;
+    let store = Store::new(folder, Disk);
+    let opened = store
+        .open(None, Part::Small)
+        .and_then(|_| store.open(None, Part::Pages));
+    let (path, manifest) = opened.map_err(|unfit| unfit.to_string())?;
     let content = std::fs::read_to_string(path.join("criu/pages-1.img")).map_err(|error| error.to_string())?;
     Ok((manifest.generation, content))
 }
@@ -148,7 +152,7 @@ fn each_kind_of_damage_is_told_by_the_name_of_the_field() {
         let why = newest(scratch.path()).expect_err(says);
         assert!(why.starts_with(says), "{why}, and not {says}");
         assert!(
-            Store::new(scratch.path(), Disk).open(Some(1)).is_ok(),
+            Store::new(scratch.path(), Disk).open(Some(1), Part::Pages).is_ok(),
             "the one before is whole"
         );
     }

@@ -135,6 +135,8 @@ pub struct FilesOrder {
     pub mode: FilesMode,
     /// Change them; otherwise only say what is in the way.
     pub is_to_apply: bool,
+    /// All of the snapshot is verified: where it is not yet, no file is changed.
+    pub is_verified: bool,
 }
 
 /// What it answers.
@@ -143,6 +145,8 @@ pub struct FilesOrder {
 pub enum FilesAnswer {
     /// All is well; each thing that was done, or that people should know, as a sentence.
     Ready(Vec<String>),
+    /// A file is to be changed, and nothing was done: first the snapshot has to be verified.
+    ToVerify,
     /// It cannot be restored so.
     Refused {
         /// Why.

@@ -19,10 +19,7 @@ pub fn serve(order: &str) -> FilesAnswer {
         Ok(order) => carry_out(&order),
         Err(error) => Err(failed(format!("no order: {error}"))),
     };
-    match done {
-        Ok(notes) => FilesAnswer::Ready(notes),
-        Err(refused) => refused,
-    }
+    done.unwrap_or_else(|refused| refused)
 }
 
 fn failed(message: String) -> FilesAnswer {
@@ -35,7 +32,7 @@ fn failed(message: String) -> FilesAnswer {
 /// A file with its copy, and what is done with it.
 type Task<'a> = (&'a OpenFile, Option<PathBuf>, Action);
 
-fn carry_out(order: &FilesOrder) -> Result<Vec<String>, FilesAnswer> {
+fn carry_out(order: &FilesOrder) -> Result<FilesAnswer, FilesAnswer> {
     let shown = PathBuf::from(&order.shown);
     // SAFETY: the caller left this descriptor open for us, and nobody else in this process has it.
     let folder = Folder::of(unsafe { OwnedFd::from_raw_fd(order.folder) }, &shown).map_err(failed)?;
@@ -46,7 +43,11 @@ fn carry_out(order: &FilesOrder) -> Result<Vec<String>, FilesAnswer> {
     let is_this_boot = manifest.open_files.boot == boot();
     let tasks = plan(&manifest, order, &generation, is_this_boot)?;
     if !order.is_to_apply {
-        return Ok(Vec::new());
+        return Ok(FilesAnswer::Ready(Vec::new()));
+    }
+    let is_changed = |action: &Action| !matches!(action, Action::Nothing | Action::Leave(_));
+    if !order.is_verified && tasks.iter().any(|(_, _, action)| is_changed(action)) {
+        return Ok(FilesAnswer::ToVerify);
     }
     let keeper = Keeper {
         generation: manifest.generation,
@@ -64,7 +65,7 @@ fn carry_out(order: &FilesOrder) -> Result<Vec<String>, FilesAnswer> {
             }
         }
     }
-    Ok(notes)
+    Ok(FilesAnswer::Ready(notes))
 }
 
 /// What is done with each file, before anything is done.

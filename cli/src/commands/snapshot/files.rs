@@ -7,6 +7,7 @@ use std::process::Command;
 
 use partage_protocol::snapshot::{FilesAnswer, FilesMode, FilesOrder};
 
+use super::pages::Pages;
 use super::processes::Folder;
 use crate::arguments::Files;
 use crate::failure::{Failure, Outcome};
@@ -30,18 +31,25 @@ impl Care<'_> {
     /// # Errors
     /// What is in the way.
     pub fn check(&self) -> Outcome<()> {
-        self.ask(false).map(drop)
+        self.ask(false, false).map(drop)
     }
 
-    /// Makes the files what the job knows. Answers what was done, a sentence each.
+    /// Makes the files what the job knows. Answers what was done, a sentence each. No file is changed before all of the
+    /// snapshot is verified.
     ///
     /// # Errors
-    /// What is in the way.
-    pub fn apply(&self) -> Outcome<Vec<String>> {
-        self.ask(true)
+    /// What is in the way, or the damage.
+    pub fn apply(&self, pages: &mut Pages) -> Outcome<Vec<String>> {
+        let mut notes = self.ask(true, false)?;
+        if notes.is_none() {
+            pages.wait()?;
+            notes = self.ask(true, true)?;
+        }
+        Ok(notes.unwrap_or_default())
     }
 
-    fn ask(&self, is_to_apply: bool) -> Outcome<Vec<String>> {
+    /// `None`: the snapshot has to be verified first.
+    fn ask(&self, is_to_apply: bool, is_verified: bool) -> Outcome<Option<Vec<String>>> {
         let folder = self.folder.for_child()?;
         let order = FilesOrder {
             folder: folder.as_raw_fd(),
@@ -49,6 +57,7 @@ impl Care<'_> {
             generation: self.generation.to_owned(),
             mode: self.mode,
             is_to_apply,
+            is_verified,
         };
         let fail = |why: String| Failure::failed(format!("the broker's program: {why}"));
         let order = serde_json::to_string(&order).map_err(|error| fail(error.to_string()))?;
@@ -58,7 +67,8 @@ impl Care<'_> {
         let answer = serde_json::from_slice(&output.stdout);
         let answer = answer.map_err(|_| fail(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
         match answer {
-            FilesAnswer::Ready(notes) => Ok(notes),
+            FilesAnswer::Ready(notes) => Ok(Some(notes)),
+            FilesAnswer::ToVerify => Ok(None),
             FilesAnswer::Refused { message, hint } => {
                 let message = format!("{} cannot be restored: {message}", self.shown.display());
                 Err(Failure::failed(message).hint(hint))

@@ -4,6 +4,7 @@
 mod checkpoint;
 pub mod criu;
 pub mod files;
+mod pages;
 mod processes;
 mod restore;
 

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -67,11 +67,15 @@ impl Folder {
     /// # Errors
     /// The system's.
     pub fn for_child(&self) -> Outcome<OwnedFd> {
-        let copy = fcntl(&self.0, FcntlArg::F_DUPFD(FIRST_KEPT));
-        let copy = copy.map_err(|errno| Failure::failed(format!("cannot keep a folder: {}", errno.desc())));
-        // SAFETY: just made, and nobody else's.
-        copy.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+        for_child(self.0.as_fd())
     }
+}
+
+fn for_child(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
+    let copy = fcntl(fd, FcntlArg::F_DUPFD(FIRST_KEPT));
+    let copy = copy.map_err(|errno| Failure::failed(format!("cannot keep a descriptor: {}", errno.desc())));
+    // SAFETY: just made, and nobody else's.
+    copy.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// What is to be restored.
@@ -89,16 +93,17 @@ pub struct Order<'a> {
 }
 
 /// Starts the first process of new namespaces, and waits until it says that the others run, or gives it up at `until`.
+/// They do not run before their pages are verified, which is said on the pipe `verified`.
 ///
 /// # Errors
 /// What it says instead, or the system's.
-pub fn begin(order: &Order<'_>, until: Instant, work: &Work) -> Outcome<Pid> {
+pub fn begin(order: &Order<'_>, until: Instant, work: &Work, verified: BorrowedFd<'_>) -> Outcome<Pid> {
     let system = |what: &'static str| {
         move |error: nix::Error| Failure::failed(format!("cannot {what}: {}", error.desc().to_lowercase()))
     };
     let program = installed::find(installed::BROKER)?;
     let (hears, says) = pipe().map_err(system("make a pipe"))?;
-    let folder = order.folder.for_child()?;
+    let (folder, verified) = (order.folder.for_child()?, for_child(verified)?);
     let words = json!({
         "criu": order.criu,
         "folder": folder.as_raw_fd(),
@@ -106,6 +111,7 @@ pub fn begin(order: &Order<'_>, until: Instant, work: &Work) -> Outcome<Pid> {
         "sockets": order.sockets,
         "work": work.0,
         "report": says.as_raw_fd(),
+        "verified": verified.as_raw_fd(),
     });
     let mut command = Command::new(program);
     command.arg("--restore-helper").arg(words.to_string());
@@ -119,7 +125,7 @@ pub fn begin(order: &Order<'_>, until: Instant, work: &Work) -> Outcome<Pid> {
     // A thread of ours could not begin otherwise.
     setns(own, CloneFlags::CLONE_NEWPID).map_err(system("come back to this pid namespace"))?;
     let child = spawned.map_err(|error| Failure::failed(format!("the broker's program: {error}")))?;
-    drop((says, folder));
+    drop((says, folder, verified));
     let pid = Pid::from_raw(child.id().cast_signed());
     let is_in_time = wait_for_word(&hears, until);
     let mut said = String::new();

@@ -2,9 +2,8 @@
 //! `partage restore`: verify, be admitted as a job, have CRIU restore its processes, stay their parent.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -20,13 +19,14 @@ use partage_protocol::units::SECOND_NS;
 use super::checkpoint::prepare;
 use super::criu;
 use super::files::{self, Care};
+use super::pages::{self, Pages};
 use super::processes::{self, Folder, Order, Work};
 use crate::arguments::{GpuPair, OnFull, Restore};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer, wait_text};
 use crate::launch::place::Place;
 use crate::launch::run_settings::{files_max, saved_every};
-use crate::launch::{installed, launch_broker, supervise};
+use crate::launch::{launch_broker, supervise};
 use crate::link::connection::{Connection, ConnectionError};
 use crate::show::report::Report;
 use crate::show::tables::joined;
@@ -119,13 +119,10 @@ fn within(arguments: &Restore, manifest: &Manifest) -> Outcome<Duration> {
     Ok(LEAST + PER_GIB * u32::try_from(bytes >> 30).unwrap_or(u32::MAX))
 }
 
-/// Has the broker's program verify the snapshot; answers the generation's name.
+/// Has the broker's program verify the snapshot but for its pages; answers the generation's name.
 fn open(path: &Path, folder: &Folder, generation: Option<u64>) -> Outcome<(String, Manifest)> {
     let fail = |why: String| Failure::failed(why);
-    let mut command = Command::new(installed::find(installed::BROKER)?);
-    let given = folder.for_child()?;
-    command.arg("--open-snapshot").arg(path);
-    command.arg("--folder-fd").arg(given.as_raw_fd().to_string());
+    let (mut command, _given) = pages::opening(path, folder)?;
     if let Some(generation) = generation {
         command.arg("--generation").arg(generation.to_string());
     }
@@ -133,9 +130,7 @@ fn open(path: &Path, folder: &Folder, generation: Option<u64>) -> Outcome<(Strin
         .output()
         .map_err(|error| fail(format!("the broker's program: {error}")))?;
     if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let failure = fail(format!("{} cannot be restored: {why}", path.display()));
-        return Err(failure.hint("the generation before may be whole: --generation N"));
+        return Err(pages::damaged(path, &String::from_utf8_lossy(&output.stderr)));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (name, manifest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -152,6 +147,7 @@ fn run(
     report: &Report,
     says: Option<OwnedFd>,
 ) -> Outcome<u8> {
+    let mut pages = Pages::verify(care.shown, care.folder, manifest.generation)?;
     let admission = Admission {
         place,
         report,
@@ -166,16 +162,16 @@ fn run(
             return Err(Failure::new(Kind::NotAllowed, message).hint("restore it outside the container"));
         }
     };
-    let files = care.apply()?;
+    let files = care.apply(&mut pages)?;
     files.iter().for_each(|note| report.say(note));
     let mut connection = launch_broker::reach(place)?;
     let until = Instant::now() + order.within;
     expect(&mut connection, (manifest, order.within), files, place)?;
     let signals = supervise::block().map_err(|error| Failure::failed(error.desc()))?;
     let work = Work::new()?;
-    let first = processes::begin(order, until, &work)?;
+    let first = pages.judge(processes::begin(order, until, &work, pages.word()), until)?;
     // Now: SIGKILL, as of `checkpoint --stop`, leaves no moment for it.
-    drop(work);
+    drop((work, pages));
     let failed = Arc::new(AtomicU8::new(0));
     let listener = Listener {
         connection,

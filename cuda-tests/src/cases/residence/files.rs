@@ -293,6 +293,7 @@ fn refused(rig: &Rig) {
         code == Some(125) && said.contains("train.log was changed since the job was saved"),
         "{said}"
     );
+    damaged(&program, &criu);
     // Somebody else writes to the log, as the script does that restores its job.
     let mut other = writer(&program.log());
     let mut again = program.restore(&criu, &[]);
@@ -316,6 +317,20 @@ fn refused(rig: &Rig) {
     );
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
     shortened(rig, &criu);
+}
+
+/// Where a page is damaged, no file is changed for a restore that cannot be.
+fn damaged(program: &Program<'_>, criu: &Path) {
+    let pages = Path::new(&folder(program.rig)).join("gen-0001/criu/pages-1.img");
+    let content = std::fs::read(&pages).expect("there");
+    let mut changed = content.clone();
+    changed[content.len() / 2] ^= 1;
+    std::fs::write(&pages, &changed).expect("ours");
+    let grown = program.log_text();
+    let (code, said) = not_restored(program.rig, criu, &[]);
+    assert!(code == Some(125) && said.contains("pages-1.img is damaged"), "{said}");
+    assert_eq!(program.log_text(), grown);
+    std::fs::write(&pages, content).expect("ours");
 }
 
 /// A process that can write to a file.

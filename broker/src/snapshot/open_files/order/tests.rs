@@ -77,6 +77,10 @@ impl Bench {
     }
 
     fn restore(&self, mode: FilesMode, is_to_apply: bool) -> FilesAnswer {
+        self.order(mode, is_to_apply, true)
+    }
+
+    fn order(&self, mode: FilesMode, is_to_apply: bool, is_verified: bool) -> FilesAnswer {
         let saved = self.scratch.path().join("saved");
         let copies = self.files.iter().filter_map(|file| file.copy.clone());
         let manifest = Manifest {
@@ -103,6 +107,7 @@ impl Bench {
             generation: "gen-0003".to_owned(),
             mode,
             is_to_apply,
+            is_verified,
         };
         serve(&serde_json::to_string(&order).expect("a text"))
     }
@@ -167,6 +172,23 @@ fn a_log_is_cut_and_its_tail_kept_under_a_free_name() {
     }
     let facts = |name: &str| std::fs::metadata(bench.path(name)).expect("there").mode();
     assert_eq!(facts("log"), facts("log.after-gen-3"));
+}
+
+#[test]
+fn nothing_is_changed_before_the_snapshot_is_verified() {
+    let mut bench = Bench::new("unverified");
+    bench.file("log", "12345", Writes::Onward, false);
+    assert_eq!(
+        bench.order(FilesMode::Cut, true, false),
+        FilesAnswer::Ready(Vec::new()),
+        "nothing is to be changed"
+    );
+    bench.append("log", "678");
+    assert_eq!(bench.order(FilesMode::Cut, true, false), FilesAnswer::ToVerify);
+    assert_eq!(bench.read("log"), "12345678");
+    assert!(!bench.path("log.after-gen-3").exists());
+    assert_eq!(bench.restored(FilesMode::Cut).len(), 1);
+    assert_eq!(bench.read("log"), "12345");
 }
 
 #[test]
