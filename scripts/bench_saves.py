@@ -11,12 +11,13 @@ import argparse
 import datetime
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+
+from gpu_acceptance.stages import DRIVERS, back, stages, stood
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--bin", required=True, type=pathlib.Path)
@@ -24,22 +25,8 @@ parser.add_argument("--out", required=True, type=pathlib.Path)
 parser.add_argument("--write", action="store_true", help="write docs/results/<date>-saves.md")
 options = parser.parse_args()
 PARTAGE, BENCH = options.bin / "partage", options.bin / "programs/bench"
-DRIVERS = ("move its device memory into host memory", "move its memory back to the device")
 HEAD = ("bytes, where", "dd writes", "stood", "of it the driver", "CRIU", "the rest", "made whole behind", "dd reads",
         "restored", "of it the driver", "dd reads / beyond the driver")
-
-
-def seconds(text):
-    """A duration as Partage prints it: 35ms, 1.2s, 2m3s."""
-    units = {"ms": 0.001, "s": 1, "m": 60}
-    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m)", text))
-
-
-def stages(text):
-    """What each stage took, from what a command or an event says."""
-    inside = re.search(r" after \S+ \((.*?)\)", text)
-    pairs = [part.rpartition(" ") for part in inside[1].split(", ")] if inside else []
-    return {what: seconds(took) for what, _, took in pairs}
 
 
 def timed(words, **more):
@@ -72,7 +59,7 @@ def row(place, gibibytes):
     writes, _ = timed(["dd", "if=/dev/zero", f"of={place / 'dd'}", *copy])
     (place / "dd").unlink()
     _, said = timed([PARTAGE, "checkpoint", "saved", "--out", folder], env=env)
-    took, stood = stages(said), seconds(re.search(r"stood for (\S+)", said)[1])
+    took, stands = stages(said), stood(said)
     driver = sum(took.get(what, 0) for what in DRIVERS)
     dump = took["dump the processes"]
     client.kill()
@@ -82,14 +69,13 @@ def row(place, gibibytes):
     reads, _ = timed(["dd", f"if={pages}", "of=/dev/null", "bs=1M"])
     drop_caches()
     restored, _ = timed([PARTAGE, "restore", folder, "--detach"], env=env, stdin=subprocess.DEVNULL)
-    events = timed([PARTAGE, "events"], env=env)[1].splitlines()
-    back = stages([line for line in events if "runs again" in line][-1])
-    again = sum(back.get(what, 0) for what in DRIVERS)
+    came = back(timed([PARTAGE, "events"], env=env)[1])
+    again = sum(came.get(what, 0) for what in DRIVERS)
     timed([PARTAGE, "stop", "saved"], env=env)
     shutil.rmtree(folder)
     name = f"{gibibytes} GiB, {'tmpfs' if is_shm else 'disk'}{'' if is_cold or is_shm else ', warm'}"
-    beyond = stood - driver
-    cells = [f"{value:.2f} s" for value in (writes, stood, driver, dump, beyond - dump, took["commit the snapshot"],
+    beyond = stands - driver
+    cells = [f"{value:.2f} s" for value in (writes, stands, driver, dump, beyond - dump, took["commit the snapshot"],
                                             reads, restored, again)]
     return [name, *cells, f"{reads / (restored - again):.2f}"]
 

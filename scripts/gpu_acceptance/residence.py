@@ -9,6 +9,7 @@ import time
 
 from gpu_acceptance.residence_corners import corners
 from gpu_acceptance.session import GIB, LESS, PARTAGE, ROOT, check, environment, measured, options, shell, skip
+from gpu_acceptance.stages import back, stages, stood
 
 
 def suspended(env, name, cycles, say):
@@ -80,13 +81,17 @@ def saved(work):
         seconds = {"checkpoint": time.monotonic() - began}
         if done.returncode:
             return check(name, False, done.stderr.strip())
+        seconds |= {"stood": stood(done.stdout), "its stages": stages(done.stdout)}
         job.kill()
         job.wait()
         began = time.monotonic()
         again = subprocess.Popen([PARTAGE, "restore", folder], **pipes)
         answer, _ = again.communicate(b"\n", timeout=240)
         seconds["restore"] = time.monotonic() - began
+        seconds["the stages of its return"] = back(shell([PARTAGE, "events"], env=env).stdout)
         measured[name] = seconds
+        are_said = bool(seconds["stood"] and seconds["its stages"] and seconds["the stages of its return"])
+        check(f"{name}: the stages are said", are_said, json.dumps(seconds))
         is_same = answer == b"same\n" and again.returncode == 0
         check(name, is_same, answer.decode().strip() or f"exit {again.returncode}")
     finally:
