@@ -267,6 +267,7 @@ impl Keeper {
 fn left_words(path: &str, left: Left) -> String {
     match left {
         Left::Other => format!("{path} is another file than it was (rotated?): the job goes on at its end"),
+        Left::Taken => format!("{path} is another file than it was, of the same length: it is left as it is"),
         Left::Shorter => format!("{path} is shorter than it was: the job goes on at its end"),
         Left::Longer => format!("{path} is left as it is: the job goes on at its end"),
         Left::Shared => format!("others can write to {path}, too: it is left as it is, and the job goes on at its end"),

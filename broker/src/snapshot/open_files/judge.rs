@@ -43,6 +43,8 @@ pub(super) enum Action {
 pub(super) enum Left {
     /// The job appends to another file of the name.
     Other,
+    /// Another file of the name and of the length is taken for it.
+    Taken,
     /// The job appends to what is shorter than it was.
     Shorter,
     /// The job appends to what is longer than it was.
@@ -140,6 +142,7 @@ fn keep(file: &OpenFile, now: Now) -> Result<Action, Refusal> {
         Now::Gone if file.any_length => Ok(Action::Make),
         Now::Gone => Err(Refusal::Gone),
         Now::Other(_) if file.any_length => Ok(Action::Leave(Left::Other)),
+        Now::Other(bytes) if bytes == file.bytes => Ok(Action::Leave(Left::Taken)),
         Now::Other(bytes) => Err(Refusal::Other(bytes)),
         Now::Same { is_as_saved: true, .. } => Ok(Action::Nothing),
         Now::Same { bytes, .. } if bytes == file.bytes => Ok(Action::Leave(Left::Written)),
@@ -167,14 +170,18 @@ impl Refusal {
     pub(super) fn words(&self, file: &OpenFile, mode: FilesMode) -> (String, String) {
         let (path, had) = (&file.path, format_bytes(file.bytes));
         let back = format!("put the file back that was there, or restore another generation (--generation N): {path}");
+        let other = format!(
+            "{back}; or have another file taken for it: truncate -s {} {path}, and restore with --files keep",
+            file.bytes
+        );
         match self {
-            Self::Gone => (format!("{path} is gone; the job had it open, with {had}"), back),
+            Self::Gone => (format!("{path} is gone; the job had it open, with {had}"), other),
             Self::Odd => (format!("{path} is no file now; it was one of {had}"), back),
             Self::Other(bytes) => {
                 let bytes = format_bytes(*bytes);
                 (
                     format!("{path} is another file now, of {bytes}; the job had one of {had} open"),
-                    back,
+                    other,
                 )
             }
             Self::Shorter(bytes) => {
@@ -260,10 +267,11 @@ mod tests {
         ]
     }
 
-    const NOW: [Now; 7] = [
+    const NOW: [Now; 8] = [
         Now::Gone,
         Now::Odd,
         Now::Other(10),
+        Now::Other(12),
         Now::Same {
             bytes: 10,
             is_as_saved: true,
@@ -291,18 +299,19 @@ mod tests {
     }
 
     /// What `cut` does with each kind, for each thing of [`NOW`].
-    fn rows_of_cut() -> [(&'static str, [Result<Action, Refusal>; 7]); 5] {
+    fn rows_of_cut() -> [(&'static str, [Result<Action, Refusal>; 8]); 5] {
         use Action::{Cut, Leave, Make, Nothing, PutBack, Replace};
         use Left::{Other, Shorter, Written};
         use Refusal as No;
         let odd = || Err(No::Odd);
-        let other = || Err(No::Other(10));
+        let other = |bytes| Err(No::Other(bytes));
         [
             (
                 "appended",
                 [
                     Ok(Make),
                     odd(),
+                    Ok(Leave(Other)),
                     Ok(Leave(Other)),
                     Ok(Nothing),
                     Ok(Leave(Written)),
@@ -315,7 +324,8 @@ mod tests {
                 [
                     Err(No::Gone),
                     odd(),
-                    other(),
+                    other(10),
+                    other(12),
                     Ok(Nothing),
                     Ok(Leave(Written)),
                     Ok(Cut),
@@ -327,7 +337,8 @@ mod tests {
                 [
                     Err(No::Gone),
                     odd(),
-                    other(),
+                    other(10),
+                    other(12),
                     Ok(Nothing),
                     Ok(Leave(Written)),
                     Ok(Cut),
@@ -340,6 +351,7 @@ mod tests {
                     Ok(Make),
                     odd(),
                     Ok(Replace),
+                    Ok(Replace),
                     Ok(Nothing),
                     Ok(PutBack),
                     Ok(PutBack),
@@ -351,7 +363,8 @@ mod tests {
                 [
                     Err(No::Gone),
                     odd(),
-                    other(),
+                    other(10),
+                    other(12),
                     Ok(Nothing),
                     Err(No::Written),
                     Err(No::Written),
@@ -378,7 +391,7 @@ mod tests {
     #[test]
     fn the_table_of_keep() {
         use Action::{Leave, Make, Nothing};
-        use Left::{Longer, Other, Shorter, Written};
+        use Left::{Longer, Other, Shorter, Taken, Written};
         use Refusal as No;
         for (kind, file) in kinds() {
             for now in NOW {
@@ -387,6 +400,7 @@ mod tests {
                     ("appended", Now::Gone) => Ok(Make),
                     (_, Now::Gone) => Err(No::Gone),
                     ("appended", Now::Other(_)) => Ok(Leave(Other)),
+                    (_, Now::Other(10)) => Ok(Leave(Taken)),
                     (_, Now::Other(bytes)) => Err(No::Other(bytes)),
                     (_, Now::Same { is_as_saved: true, .. }) => Ok(Nothing),
                     (_, Now::Same { bytes: 10, .. }) => Ok(Leave(Written)),

@@ -379,6 +379,23 @@ fn shortened(rig: &Rig, criu: &Path) {
     steps(&mut again, 1, &mut heard);
     end(again);
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+    // So does what is said of a file that is gone.
+    std::fs::remove_file(&table).expect("ours");
+    let (_, said) = not_restored(rig, criu, &[]);
+    let remedy = said.split_once("taken for it: ").expect("it says what to do").1;
+    let remedy = remedy.split_once(", and restore").expect("a command").0;
+    assert!(
+        Command::new("sh")
+            .args(["-c", remedy])
+            .status()
+            .expect("started")
+            .success()
+    );
+    let mut again = program.restore(criu, &["--files", "keep"]);
+    steps(&mut again, 1, &mut heard);
+    end(again);
+    assert!(std::fs::metadata(&table).expect("there").len() > whole.len() as u64);
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
 }
 
 fn too_large(rig: &Rig) {
