@@ -8,7 +8,7 @@ use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::units::JobId;
 
 use super::engine::Engine;
-use super::facts::processes_with_library;
+use super::facts::{processes_with_library, residence_of};
 use super::way::{Leaving, Purpose, SaveTo};
 use super::written::is_being_written;
 use crate::host::proc::with_descendants;
@@ -47,13 +47,18 @@ impl Engine {
         to: SaveTo,
         leaving: Leaving,
     ) -> Result<(), (ErrorCode, String)> {
-        if self.ways.has(job) {
-            let busy = Obstacle::NotHere(job, Residence::Coming).to_string();
+        let is_saved = self.ways.by_job.get(&job).is_some_and(|way| way.save_to.is_some());
+        if is_saved || is_being_written(site, job) {
+            let busy = format!("a snapshot of {job} is being written: try again when it is whole (partage events -f)");
             return Err((ErrorCode::Failed, busy));
         }
-        if is_being_written(site, job) {
-            let busy =
-                format!("the last snapshot of {job} is being written: try again when it is whole (partage events)");
+        if self.ways.has(job) {
+            let residence = match residence_of(site, job) {
+                // What is under way ends in a moment.
+                Residence::Here => Residence::Coming,
+                elsewhere => elsewhere,
+            };
+            let busy = Obstacle::NotHere(job, residence).to_string();
             return Err((ErrorCode::Failed, busy));
         }
         let first = tree_of(site, job).map_err(|message| (ErrorCode::Failed, message))?;

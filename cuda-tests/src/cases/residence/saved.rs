@@ -232,6 +232,11 @@ fn broker_dies(rig: &Rig) {
     });
     let (code, said) = no(rig, &["broker", "stop"]);
     assert!(code == Some(1) && said.contains("j1 is being saved"), "{code:?} {said}");
+    let (code, said) = save(rig, &criu, &[]).expect_err("one at a time");
+    assert!(
+        code == Some(1) && said.contains("a snapshot of j1 is being written"),
+        "{code:?} {said}"
+    );
     let old = rig.broker_pid_quick().expect("a broker");
     // SAFETY: the process is this rig's own broker.
     unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
