@@ -13,7 +13,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
 use partage_protocol::size::parse_duration;
-use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, SavedDevice, SavedEvery, Unfit};
+use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, SavedDevice, SavedEvery, SavedSockets, Unfit};
 use partage_protocol::units::SECOND_NS;
 
 use super::checkpoint::prepare;
@@ -170,6 +170,9 @@ fn run(
     let signals = supervise::block().map_err(|error| Failure::failed(error.desc()))?;
     let work = Work::new()?;
     let first = pages.judge(processes::begin(order, until, &work, pages.word()), until)?;
+    if let Some(broken) = broken(&manifest.sockets) {
+        report.say(&broken);
+    }
     // Now: SIGKILL, as of `checkpoint --stop`, leaves no moment for it.
     drop((work, pages));
     let failed = Arc::new(AtomicU8::new(0));
@@ -189,6 +192,23 @@ fn run(
         // It came back, and ended by itself before the broker's answer was read, or while it was.
         _ => ended,
     })
+}
+
+/// What came back broken, as its save was told by `--tcp close`.
+fn broken(sockets: &SavedSockets) -> Option<String> {
+    let peers: Vec<String> = sockets.ended.iter().map(|(_, peer)| peer.to_string()).collect();
+    let tcp = match (sockets.is_tcp_closed, peers.as_slice()) {
+        (true, _) => Some("the TCP connections".to_owned()),
+        (false, []) => None,
+        (false, peers) => Some(format!("TCP to {}", peers.join(", "))),
+    };
+    let unix = match sockets.closed.len() {
+        0 => None,
+        1 => Some("1 unix socket to outside".to_owned()),
+        count => Some(format!("{count} unix sockets to outside")),
+    };
+    let all: Vec<String> = tcp.into_iter().chain(unix).collect();
+    (!all.is_empty()).then(|| format!("broken as by a lost network (--tcp close): {}", all.join(", ")))
 }
 
 /// `--checkpoint-every` and `--checkpoint-out`; the folder is the one that is restored from, unless another is named.

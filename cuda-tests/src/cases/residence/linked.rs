@@ -166,6 +166,7 @@ fn refused_then_closed(rig: &Rig, criu: &Path, mut one: Client, named: &str) {
     let mut again = restore(rig, criu, &[]);
     assert_eq!(again.say("send"), "closed");
     assert_eq!(again.say("round 7"), steps);
+    again.wait_for_stderr("broken as by a lost network (--tcp close): ");
     assert_eq!(again.finish().code(), Some(0));
 }
 
