@@ -26,11 +26,16 @@ def step(counter, value):
     return counter.word(WORDS - 1)
 
 
-def receive(connection):
-    data = connection.recv(WORD.size, socket.MSG_WAITALL)
-    if len(data) < WORD.size:
+def receive_all(connection, size):
+    """So many bytes; the end of the other one is the end of this process."""
+    data = connection.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
         os._exit(0)
-    return WORD.unpack(data)[0]
+    return data
+
+
+def receive(connection):
+    return WORD.unpack(receive_all(connection, WORD.size))[0]
 
 
 def send(connection, value):
@@ -44,13 +49,19 @@ def listener():
     return made
 
 
-def ring():
+def neighbours():
+    """Makes the ranks: this one's number, the connection to the following one, that from the one before."""
     listeners = [listener() for _ in range(RANKS)]
     rank = next((rank for rank in range(1, RANKS) if os.fork() == 0), 0)
     following = socket.create_connection(listeners[(rank + 1) % RANKS].getsockname())
     before, _ = listeners[rank].accept()
     for made in listeners:
         made.close()
+    return rank, following, before
+
+
+def ring():
+    rank, following, before = neighbours()
     if rank > 0:
         counter = Counter()
         while True:

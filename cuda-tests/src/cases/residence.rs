@@ -15,6 +15,7 @@ mod behind;
 mod drained;
 mod faults;
 mod files;
+mod habits;
 mod kills;
 mod linked;
 mod main_thread;
@@ -25,6 +26,7 @@ mod periodic;
 mod polled;
 mod preempted;
 mod promised;
+mod ranks;
 mod refusals;
 mod restored;
 mod rights;
@@ -65,6 +67,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(behind::cases());
     cases.extend(faults::cases());
     cases.extend(files::cases());
+    cases.extend(habits::cases());
     cases.extend(main_thread::cases());
     cases.extend(mapped::cases());
     cases.extend(moved::cases());
@@ -84,6 +87,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(kills::cases());
     cases.extend(of_three::cases());
     cases.extend(users::cases());
+    cases.extend(ranks::cases());
     cases.extend(rights::cases());
     cases
 }

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that a saved job writes: it is saved, goes on, is killed and restored, and ends as if nothing had been.
+//! Files that a saved job writes and that others moved, cut or wrote to since, or that are too large to copy.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use super::super::Case;
+use super::super::{Case, tenth};
+use super::habits::{Program, STEPS, end, kill, steps};
 use super::said::{ok, state};
-use super::saved::{criu, folder, not_restored, save, with_criu};
+use super::saved::{criu, folder, not_restored, save};
 use crate::artefacts::package_dir;
 use crate::cases::matrix::python;
-use crate::cases::tenth;
 use crate::client::{Client, PATIENCE};
 use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
     const WHY: &str = "a real GPU's cycle with CRIU is the acceptance script's";
     vec![
-        Case::new("residence::files_are_as_they_were_when_a_job_comes_back", habits).simulated(WHY),
         Case::new(
             "residence::a_log_that_cannot_be_cut_is_refused_with_what_helps",
             refused,
@@ -31,216 +27,6 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(WHY),
     ]
-}
-
-/// Steps before the save, and after it.
-const STEPS: (u32, u32) = (20, 30);
-
-/// A program with one habit, in a folder of its own.
-struct Program<'a> {
-    rig: &'a Rig,
-    habit: &'static str,
-    /// How a shell begins its log; nothing where standard output is no log.
-    redirect: &'static str,
-    folder: PathBuf,
-}
-
-impl<'a> Program<'a> {
-    fn new(rig: &'a Rig, (habit, redirect): (&'static str, &'static str), folder: &str) -> Self {
-        let folder = rig.dir.join(folder);
-        std::fs::create_dir_all(&folder).expect("ours");
-        Self {
-            rig,
-            habit,
-            redirect,
-            folder,
-        }
-    }
-
-    fn start(&self) -> Client {
-        let script = package_dir().join("programs/files.py").display().to_string();
-        let place = self.folder.display().to_string();
-        let run = self.rig.run(
-            &["-m", "1GiB", "-g", "0", "--name", "one"],
-            &python(),
-            &[&script, self.habit, &place],
-        );
-        Client::start(self.through_a_shell(run, true))
-    }
-
-    /// A restore of it, as the job that it becomes.
-    fn restore(&self, criu: &Path, more: &[&str]) -> Client {
-        let saved = folder(self.rig);
-        let mut arguments = vec!["restore", saved.as_str()];
-        arguments.extend(more);
-        Client::start(self.through_a_shell(with_criu(self.rig, criu, &arguments), false))
-    }
-
-    /// Where standard output is a log the program answers on standard error.
-    fn through_a_shell(&self, inner: Command, is_to_log: bool) -> Command {
-        if self.redirect.is_empty() {
-            return inner;
-        }
-        let log = match is_to_log {
-            true => format!("{} '{}'", self.redirect, self.log().display()),
-            false => ">/dev/null".to_owned(),
-        };
-        let mut outer = Command::new("sh");
-        outer.args(["-c", &format!("exec \"$@\" 2>&1 {log}"), "sh"]);
-        outer.arg(inner.get_program()).args(inner.get_args());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => outer.env(name, value),
-                None => outer.env_remove(name),
-            };
-        }
-        if let Some(place) = inner.get_current_dir() {
-            outer.current_dir(place);
-        }
-        outer
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.join("train.log")
-    }
-
-    /// Every file, by its name.
-    fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let entries = std::fs::read_dir(&self.folder).expect("ours").flatten();
-        let files = entries.map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            (name, std::fs::read(entry.path()).expect("ours"))
-        });
-        files.collect()
-    }
-
-    fn log_text(&self) -> String {
-        std::fs::read_to_string(self.log()).expect("there")
-    }
-}
-
-/// Has it make so many steps, and answers what it says of them; lines of Partage's before that are given to `heard`.
-fn steps(client: &mut Client, count: u32, heard: &mut Vec<String>) -> String {
-    client.tell(&format!("steps {count}"));
-    loop {
-        let line = client.answer();
-        if line.starts_with("at ") {
-            return line;
-        }
-        heard.push(line);
-    }
-}
-
-fn end(mut client: Client) {
-    client.tell("end");
-    assert_eq!(client.finish().code(), Some(0));
-}
-
-fn kill(rig: &Rig, mut client: Client) {
-    client.kill();
-    rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
-}
-
-/// Each habit, with the beginning of what is said of its files at the restore; nothing where they are as they were.
-const ORDINARY: [((&str, &str), &str); 4] = [
-    (("log", ">"), "train.log has "),
-    (("csv", ""), "table.csv has "),
-    (("sqlite", ""), "runs.db-wal holds again what the job knows"),
-    (("memmaprw", ""), "array.dat holds again what the job knows"),
-];
-const SOAK: [((&str, &str), &str); 6] = [
-    (("log", ">>"), "train.log has "),
-    (("events", ""), "events.tfevents has "),
-    (("memmap", ""), ""),
-    (("flock", ""), ""),
-    (("deleted", ""), ""),
-    (("random", ""), "blocks.bin holds again what the job knows"),
-];
-
-fn habits(rig: &Rig) {
-    let Some(criu) = criu(rig) else { return };
-    for (habit, said) in ORDINARY {
-        comes_back(rig, &criu, habit, said);
-    }
-    if tenth() == 1 {
-        for (habit, said) in SOAK {
-            comes_back(rig, &criu, habit, said);
-        }
-        rotated(rig, &criu);
-    }
-}
-
-/// Nothing of Partage's or of the driver's is among the files that were noted.
-fn only_its_own(program: &Program<'_>) {
-    let path = Path::new(&folder(program.rig)).join("gen-0001/manifest.json");
-    let manifest: Value = serde_json::from_slice(&std::fs::read(path).expect("there")).expect("a manifest");
-    let files = manifest["open_files"]["files"].as_array().cloned().unwrap_or_default();
-    for file in files {
-        let path = file["path"].as_str().expect("a path");
-        assert!(Path::new(path).starts_with(&program.folder), "{path}");
-    }
-}
-
-fn comes_back(rig: &Rig, criu: &Path, habit: (&'static str, &'static str), said: &str) {
-    let name = format!("{}{}", habit.0, habit.1.len());
-    let alone = Program::new(rig, habit, &format!("{name}-alone"));
-    let mut heard = Vec::new();
-    let mut client = alone.start();
-    steps(&mut client, STEPS.0, &mut heard);
-    let undisturbed = steps(&mut client, STEPS.1, &mut heard);
-    end(client);
-    rig.eventually(PATIENCE, "it has ended", || state(rig, "one").is_empty());
-
-    let program = Program::new(rig, habit, &name);
-    let mut client = program.start();
-    steps(&mut client, STEPS.0, &mut heard);
-    let out = save(rig, criu, &[]).expect("saved");
-    only_its_own(&program);
-    let before = program.files();
-    let late = steps(&mut client, STEPS.1, &mut heard);
-    let after = program.files();
-    kill(rig, client);
-    heard.clear();
-    let mut again = program.restore(criu, &[]);
-    let restored = steps(&mut again, STEPS.1, &mut heard);
-    heard.push(again.stderr());
-    let heard = heard.join("\n");
-    rig.note(format!("{name}: {out}; {heard}"));
-    assert_eq!((&late, &restored), (&undisturbed, &undisturbed), "{name}");
-    assert!(heard.contains(said), "{name}: {heard}");
-    let why = ok(rig, &["why", "one"]);
-    assert!(why.contains(said), "{name}: {why}");
-    end(again);
-    let mut files = program.files();
-    // What was written between the save and the kill is there still.
-    for (file, content) in &after {
-        let Some(saved) = before.get(file).filter(|saved| *saved != content) else {
-            continue;
-        };
-        let kept = files.remove(&format!("{file}.after-gen-1")).unwrap_or_default();
-        let is_tail = content.starts_with(saved) && kept == content[saved.len()..];
-        assert!(
-            kept == *content || is_tail,
-            "{name}: {file} has {} bytes, and {} are kept",
-            content.len(),
-            kept.len()
-        );
-    }
-    let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
-    let expected = alone.files();
-    assert_eq!(names(&files), names(&expected), "{name}");
-    for (file, content) in &files {
-        assert!(
-            *content == expected[file],
-            "{name}: {file} is another than in an undisturbed run"
-        );
-    }
-    if !said.is_empty() {
-        let events = ok(rig, &["events"]);
-        assert!(events.contains(said), "{events}");
-    }
-    std::fs::remove_dir_all(folder(rig)).expect("ours");
-    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
 }
 
 /// A log by `>>` that was moved away since: the job goes on in the new one.
@@ -317,6 +103,10 @@ fn refused(rig: &Rig) {
     );
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
     shortened(rig, &criu);
+    if tenth() == 1 {
+        std::fs::remove_dir_all(folder(rig)).expect("ours");
+        rotated(rig, &criu);
+    }
 }
 
 /// Where a page is damaged, no file is changed for a restore that cannot be.
@@ -418,7 +208,7 @@ fn too_large(rig: &Rig) {
     steps(&mut client, 1, &mut heard);
     kill(rig, client);
     // And with the job saved again and again.
-    let script = package_dir().join("programs/files.py").display().to_string();
+    let script = package_dir().join("programs/habits.py").display().to_string();
     let (place, out) = (program.folder.display().to_string(), folder(rig));
     let mut run = rig.run(
         &[

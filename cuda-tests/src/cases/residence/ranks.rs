@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A training of four processes that add up over TCP, which is saved and crashes at random moments.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::{Case, Random, seed, tenth};
+use super::said::{state, trains};
+use super::saved::{criu, folder, save, with_criu};
+use super::saved_trees::kill_all;
+use crate::artefacts::package_dir;
+use crate::cases::matrix::python;
+use crate::client::PATIENCE;
+use crate::rig::{Rig, Spec};
+
+pub fn cases() -> Vec<Case> {
+    const BITS: &str = "the vendor's driver gives no promise of equal bits to tinygrad's kernels";
+    let case = Case::new(
+        "residence::ranks_that_crash_at_random_moments_have_the_same_losses",
+        crashes,
+    );
+    // With several processes on a device each kernel waits for the others' slices.
+    let spec = Spec {
+        gpus: RANKS as u32,
+        ..Spec::DEFAULT
+    };
+    vec![Case { spec, ..case }.simulated(BITS)]
+}
+
+const STEPS: &str = "25";
+const RANKS: usize = 4;
+
+/// The job, or a restore that became it; what it prints is read at its end.
+struct Ranks<'a> {
+    rig: &'a Rig,
+    child: Child,
+}
+
+impl<'a> Ranks<'a> {
+    fn begin(rig: &'a Rig, mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().expect("it starts");
+        Self { rig, child }
+    }
+
+    fn start(rig: &'a Rig) -> Self {
+        let script = package_dir().join("programs/ranks.py").display().to_string();
+        let place = rig.dir.display().to_string();
+        let options = ["-m", "2GiB", "-g", "all", "--name", "one"];
+        let mut command = rig.run(&options, &python(), &[&script, STEPS, &place]);
+        command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1"), ("PARALLEL", "0")]);
+        command.env("HOME", &rig.dir);
+        let ranks = Self::begin(rig, command);
+        ranks.all_train();
+        ranks
+    }
+
+    fn restored(rig: &'a Rig, criu: &Path, folder: &Path) -> Self {
+        let folder = folder.display().to_string();
+        let ranks = Self::begin(rig, with_criu(rig, criu, &["restore", &folder]));
+        rig.eventually(PATIENCE, "it runs", || state(rig, "one") == "running");
+        ranks
+    }
+
+    /// Waits until all have memory on the GPU.
+    fn all_train(&self) {
+        trains(self.rig, "one");
+        self.rig.eventually(PATIENCE, "all ranks use the GPU", || {
+            let jobs = self.rig.jobs();
+            let job = jobs.iter().find(|view| view["name"] == "one");
+            job.and_then(|view| view["clients"].as_array().map(Vec::len)) >= Some(RANKS)
+        });
+    }
+
+    fn crash(mut self) {
+        kill_all(self.rig, self.child.id(), "one");
+        self.child.wait().expect("ours");
+    }
+
+    /// Its losses, at its end.
+    fn losses(self) -> String {
+        std::fs::write(go(self.rig), b"").expect("ours");
+        let output = self.child.wait_with_output().expect("ours");
+        std::fs::remove_file(go(self.rig)).expect("ours");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let rig = self.rig;
+        rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// What the training waits for at its end.
+fn go(rig: &Rig) -> PathBuf {
+    rig.dir.join("go")
+}
+
+/// What it makes then.
+fn done(rig: &Rig) -> PathBuf {
+    rig.dir.join("done")
+}
+
+fn crashes(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let mut look = rig.command(python());
+    look.args(["-c", "import tinygrad, numpy"]);
+    if !rig.output(look).status.success() {
+        println!("SKIPPED: tinygrad is not installed");
+        return;
+    }
+    let alone = Ranks::start(rig);
+    let began = Instant::now();
+    rig.eventually(PATIENCE, "its last step is done", || done(rig).exists());
+    let whole = u64::try_from(began.elapsed().as_millis()).expect("short");
+    let alone = alone.losses();
+    let mut random = Random::new(0x4a11);
+    let rounds = if tenth() == 1 { 100 } else { 1 };
+    let mut started = Some(Ranks::start(rig));
+    // The other rounds go on from there.
+    let (newest, beginning) = (PathBuf::from(folder(rig)), rig.dir.join("beginning"));
+    if rounds > 1 {
+        save(rig, &criu, &[]).expect("saved");
+        copy(&newest, &beginning);
+    }
+    let mut amid = 0;
+    for round in 0..rounds {
+        let ranks = started.take();
+        let ranks = ranks.unwrap_or_else(|| Ranks::restored(rig, &criu, &beginning));
+        std::thread::sleep(Duration::from_millis(random.below(whole)));
+        if rounds > 1 && random.below(4) == 0 {
+            crash_while_saved(ranks, &criu, random.below(1_500));
+            amid += 1;
+        } else {
+            save(rig, &criu, &[]).unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+            std::thread::sleep(Duration::from_millis(random.below(1_000)));
+            ranks.crash();
+        }
+        let losses = Ranks::restored(rig, &criu, &newest).losses();
+        assert_eq!(losses, alone, "the losses differ in round {round}");
+    }
+    rig.note(format!(
+        "seed {}: {rounds} crashes, {amid} of them while the job was saved, of a training of {whole} ms",
+        seed()
+    ));
+}
+
+/// So many milliseconds after the save began, which may be over then.
+fn crash_while_saved(ranks: Ranks<'_>, criu: &Path, after: u64) {
+    let path = folder(ranks.rig);
+    let mut command = with_criu(ranks.rig, criu, &["checkpoint", "one", "--out", &path]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let command = command.spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(after));
+    ranks.crash();
+    command.wait_with_output().expect("ours");
+}
+
+/// A snapshot's folder, as it is.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(status.is_ok_and(|status| status.success()), "{}", to.display());
+}
