@@ -79,7 +79,7 @@ fn refused(rig: &Rig) {
         code == Some(125) && said.contains("train.log was changed since the job was saved"),
         "{said}"
     );
-    damaged(&program, &criu);
+    damaged(rig, &program, &criu);
     // Somebody else writes to the log, as the script does that restores its job.
     let mut other = writer(&program.log());
     let mut again = program.restore(&criu, &[]);
@@ -110,14 +110,14 @@ fn refused(rig: &Rig) {
 }
 
 /// Where a page is damaged, no file is changed for a restore that cannot be.
-fn damaged(program: &Program<'_>, criu: &Path) {
-    let pages = Path::new(&folder(program.rig)).join("gen-0001/criu/pages-1.img");
+fn damaged(rig: &Rig, program: &Program<'_>, criu: &Path) {
+    let pages = Path::new(&folder(rig)).join("gen-0001/criu/pages-1.img");
     let content = std::fs::read(&pages).expect("there");
     let mut changed = content.clone();
     changed[content.len() / 2] ^= 1;
     std::fs::write(&pages, &changed).expect("ours");
     let grown = program.log_text();
-    let (code, said) = not_restored(program.rig, criu, &[]);
+    let (code, said) = not_restored(rig, criu, &[]);
     assert!(code == Some(125) && said.contains("pages-1.img is damaged"), "{said}");
     assert_eq!(program.log_text(), grown);
     std::fs::write(&pages, content).expect("ours");
