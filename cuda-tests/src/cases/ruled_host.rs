@@ -83,8 +83,12 @@ pub fn command(rig: &Rig) -> Command {
 
 fn started(rig: &Rig, mut command: Command) -> Child {
     let broker = command.spawn().expect("the broker starts");
-    rig.eventually(SOON, "the broker answers", || {
-        rig.output(rig.partage(&["broker", "status"])).status.success()
+    rig.eventually(SOON, "the broker answers, and has looked for its devices", || {
+        let driver = rig.json(&["status"])["broker"]["driver"].clone();
+        // Before that `set` refuses what names a device (`broker_view` in the broker). Without a broker there is none.
+        driver
+            .as_str()
+            .is_some_and(|driver| !driver.contains("not looked for yet"))
     });
     broker
 }
