@@ -4,10 +4,10 @@
 //!
 //! Who may: root for any process; others for a process of their own uid, or of a user namespace that they own. Nobody
 //! from inside a container: root there is not root of the host, whatever its number. The job owns the control group of
-//! the container, so that whatever is in it is of the job (`site/kin.rs`).
+//! the container, or of an engine's job, so that whatever is in it is of the job (`site/kin.rs`).
 
-use partage_policy::{Caller, Cgroup, Lowered, Process, Registration, Run, Ticket};
-use partage_protocol::admin::{ErrorCode, RegisterRequest, Reply, RunRequest};
+use partage_policy::{Caller, Ceiling, Cgroup, EngineJob, Lowered, Process, Registration, Run, Ticket};
+use partage_protocol::admin::{AtMost, ErrorCode, RegisterRequest, Reply, RunRequest};
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{DeviceUuid, JobId};
 
@@ -17,6 +17,9 @@ use crate::site::{Site, error_view};
 
 /// Longest id and name of a container, in bytes.
 const LONGEST_NAME: usize = 256;
+
+/// Longest words of an engine, in bytes.
+const LONGEST_WORDS: usize = 128;
 
 /// Why a registration is refused: what is told, and what to do.
 pub(crate) type Refusal = (ErrorCode, String, &'static str);
@@ -106,7 +109,7 @@ pub(crate) fn judge(site: &Site, caller: &Caller, request: &RegisterRequest) -> 
         .job_by_kernel(stat.id)
         .filter(|job| is_registered_by_root(site, *job));
     if let Some(job) = by_root.filter(|_| !is_root) {
-        let message = format!("process {pid} is of {job}, a container's job that root registered");
+        let message = format!("process {pid} is of {job}, which root registered");
         return Err((ErrorCode::NotAllowed, message, "ask root"));
     }
     let known = site.clients.of_process(stat.id);
@@ -116,7 +119,7 @@ pub(crate) fn judge(site: &Site, caller: &Caller, request: &RegisterRequest) -> 
         return Err((
             ErrorCode::Invalid,
             message,
-            "register a container before it runs a program",
+            "register a process before it runs a program",
         ));
     }
     let (cgroup, container) = groups_of_container(site, pid, &theirs, request)?;
@@ -134,14 +137,59 @@ pub(crate) fn judge(site: &Site, caller: &Caller, request: &RegisterRequest) -> 
             name: request.container_name.clone().unwrap_or_default(),
             cgroup,
             is_by_root: is_root,
+            engine: engine_of(request)?,
         },
         lowered: Lowered {
             most_mem: request.lower_mem.clone(),
             most_compute: request.lower_compute.clone(),
             most_class: request.lower_class.clone(),
+            at_most: most_of(&request.at_most),
         },
         nodes: request.nodes.clone(),
     })
+}
+
+/// The engine's job, as the request names it.
+fn engine_of(request: &RegisterRequest) -> Result<EngineJob, Refusal> {
+    let invalid = |message: String, hint| (ErrorCode::Invalid, message, hint);
+    let words = request.engine_words.clone().unwrap_or_default();
+    let Some(id) = request.engine.clone() else {
+        let why = "--engine-words without --engine: whose words?".to_owned();
+        return match words.as_str() {
+            "" => Ok(EngineJob::default()),
+            _ => Err(invalid(why, "name the engine's job, e.g. --engine slurm:4711")),
+        };
+    };
+    if !EngineJob::is_id(&id) {
+        let message = format!("--engine: {id:?} is no engine's job");
+        return Err(invalid(
+            message,
+            "write ENGINE:ID, e.g. --engine slurm:4711; container:, cgroup: and process: are taken",
+        ));
+    }
+    if words.len() > LONGEST_WORDS || words.chars().any(char::is_control) {
+        let message = format!("--engine-words of more than {LONGEST_WORDS} bytes, or with control characters");
+        return Err(invalid(
+            message,
+            "one short line, e.g. --engine-words \"shard:5 of 10\"",
+        ));
+    }
+    Ok(EngineJob { id, words })
+}
+
+/// `--at-most` as the policy keeps it.
+fn most_of(most: &AtMost) -> Ceiling {
+    let terms = most.terms.clone();
+    Ceiling {
+        mem: most.mem.clone(),
+        mem_request: most.mem_request.clone(),
+        process_mem: most.process_mem.clone(),
+        promise: terms.compute,
+        cap: terms.compute_max,
+        weight: terms.weight,
+        priority: terms.priority,
+        time_limit: terms.time_limit,
+    }
 }
 
 fn is_registered_by_root(site: &Site, job: JobId) -> bool {
@@ -236,7 +284,7 @@ fn gpus_of(site: &Site, nodes: &[u32], asked: Option<&str>) -> Result<Option<Str
     Ok(list(found))
 }
 
-/// A runtime inside a container starts another container: that one stays in the job.
+/// A runtime inside a container, or an engine inside a job, starts another one: that one stays in the job.
 pub(crate) fn inside(site: &Site, peer: &Peer, caller: &Caller, (job, pid): (JobId, u32)) -> Reply {
     let own = proc::namespace(peer.pid);
     // The caller's number of it may be another one than ours: what is told of it is told of no other process.
@@ -247,11 +295,11 @@ pub(crate) fn inside(site: &Site, peer: &Peer, caller: &Caller, (job, pid): (Job
     match view.filter(|_| is_of_job) {
         Some(view) => Reply::Inside(Box::new(view)),
         None => {
-            let message = format!("this is inside {job}, a container's job: from there no other process is registered");
+            let message = format!("this is inside {job}, which was registered: from there no other process is");
             Reply::Error(error_view(
                 ErrorCode::NotAllowed,
                 message,
-                Some("register it outside the container"),
+                Some("register it outside its container or control group"),
             ))
         }
     }

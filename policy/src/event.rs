@@ -19,7 +19,7 @@ use crate::drain_mark::DrainMark;
 use crate::job::{EndedJob, JobRecord};
 use crate::registration::{Lowered, Registration};
 use crate::residence::Mark;
-use crate::rules::{Facts, Said, Standing};
+use crate::rules::{Said, Standing};
 use crate::time::{JobTime, UserUsage};
 
 pub use attaching::{Attaching, Membership};
@@ -167,34 +167,6 @@ pub struct Run {
     /// The caller asked for another process than its own: whose, and what only lowers. Then `caller` has that process
     /// and its user.
     pub registered: Option<(Registration, Lowered)>,
-}
-
-impl Run {
-    /// The facts of its caller, for the rules. The program is what the caller says it will become: a name is no more
-    /// than that.
-    pub(crate) fn facts(&self) -> Facts {
-        let command = self.request.command.first().map_or("", String::as_str);
-        // What a user registered is a label that a user gives.
-        let registration = self.registered.as_ref().map(|(registration, _)| registration);
-        let by_root = registration.filter(|registration| registration.is_by_root);
-        let labels = by_root.map_or(&[][..], |_| &self.request.labels);
-        Facts {
-            uid: self.caller.uid,
-            user: self.caller.user.clone(),
-            groups: self.groups.clone(),
-            cgroup: self.cgroup.clone().unwrap_or_default(),
-            other_cgroups: self.other_cgroups.clone(),
-            program: command.rsplit('/').next().unwrap_or_default().to_owned(),
-            is_admin: self.caller.is_admin,
-            labels: labels.to_vec(),
-            container: by_root.map_or_else(String::new, |known| known.container.clone()),
-            container_name: by_root.map_or_else(String::new, |known| known.name.clone()),
-            scope: None,
-            // Judged apart (`RunSpec::lowered`).
-            lowered: Lowered::default(),
-            ceiling: by_root.map(|_| self.ceiling()),
-        }
-    }
 }
 
 /// What `partage set` changes, as written; what is not named stays.
@@ -358,6 +330,13 @@ pub enum Event {
     ClientGone(ClientId),
     /// A process that a [`Watch`](crate::Action::Watch) named is gone (or never was).
     ProcessGone(Process),
+    /// A job that lives by a control group lost the process that was its first: this one is left there.
+    Follows {
+        /// Which job.
+        job: JobId,
+        /// Its first from now on, to be watched.
+        process: Process,
+    },
     /// How a watched process ended, where the kernel told: its code, or 128 and the number of the signal. Comes before
     /// [`Event::ProcessGone`].
     Exited {

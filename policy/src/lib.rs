@@ -81,7 +81,7 @@ pub use notice::Numbers;
 pub use numbers::{NumberChange, changed_numbers};
 pub use origin::Origin;
 pub use refusal::Refusal;
-pub use registration::{Ceiling, Cgroup, Lowered, Registration};
+pub use registration::{Ceiling, Cgroup, EngineJob, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, HostRoom, InBooks, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,

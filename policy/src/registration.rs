@@ -2,8 +2,10 @@
 //! What a registration says of a job: whose first process it begins with, and which control group it owns.
 //!
 //! `partage run` makes its caller the first process of a job. A *registration* names another process, which has not
-//! run a program of its user yet: the first one of a container. The job *owns* the container's control group: whatever
-//! process is at or below it is of the job.
+//! run a program of its user yet: the first one of a container, or of a job of an engine such as Slurm. The job *owns*
+//! that control group: whatever process is at or below it is of the job. A container's job ends with its first process;
+//! one that owns a group which is no container's ends with the last process there, and whoever registers that group
+//! once more finds it.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,51 @@ impl Cgroup {
     }
 }
 
+/// A job of an engine, which registered it here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineJob {
+    /// The engine and its own id of the job: `slurm:4711`; empty for a job of none.
+    pub id: String,
+    /// What the engine gave it, in its words: `shard:5 of 10`; empty where it told nothing.
+    pub words: String,
+}
+
+impl EngineJob {
+    /// Of no engine.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.id.is_empty()
+    }
+
+    /// Can a job of an engine be called that? `slurm:4711`: small letters, digits and dashes, a colon, and an id.
+    #[must_use]
+    pub fn is_id(text: &str) -> bool {
+        const LONGEST: usize = 128;
+        let Some((engine, id)) = text.split_once(':') else {
+            return false;
+        };
+        let is_taken = matches!(engine, "container" | "cgroup" | "process");
+        let starts_well = engine.starts_with(|c: char| c.is_ascii_lowercase());
+        let is_engine = engine
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        let is_job = id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+'));
+        !is_taken && starts_well && is_engine && is_job && !id.is_empty() && text.len() <= LONGEST
+    }
+
+    /// `slurm:4711 (shard:5 of 10)`; empty for a job of none.
+    #[must_use]
+    pub fn said(&self) -> String {
+        match self.words.as_str() {
+            "" => self.id.clone(),
+            words => format!("{} ({words})", self.id),
+        }
+    }
+}
+
 /// What is kept of a registration in the job's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -39,9 +86,26 @@ pub struct Registration {
     /// Root registered it. Then the container and its labels count for rules, and the group holds whatever is in it;
     /// otherwise only processes of the job's user, or of a user namespace of that user.
     pub is_by_root: bool,
+    /// The engine's job that it is.
+    #[serde(skip_serializing_if = "EngineJob::is_none")]
+    pub engine: EngineJob,
 }
 
-/// What a user wrote beside a job that somebody else asks for (annotations of a container). It only lowers. As
+impl Registration {
+    /// The control group that the job owns and lives by: not a container's, whose first process it lives by.
+    #[must_use]
+    pub fn lived_by(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref().filter(|_| self.container.is_empty())
+    }
+
+    /// Does it name the group by which a job of this other registration lives, with the same right?
+    pub(crate) fn finds(&self, other: &Self) -> bool {
+        let own = self.lived_by();
+        own.is_some() && own == other.lived_by() && self.is_by_root == other.is_by_root
+    }
+}
+
+/// What was written beside a job that somebody registers (annotations of a container, `--at-most`). It only lowers. As
 /// written; what cannot be read was refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -55,6 +119,9 @@ pub struct Lowered {
     /// A class whose numbers are the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_class: Option<String>,
+    /// The most of each number (`--at-most`).
+    #[serde(skip_serializing_if = "Ceiling::is_empty")]
+    pub at_most: Ceiling,
 }
 
 impl Lowered {
@@ -65,8 +132,8 @@ impl Lowered {
     }
 }
 
-/// The most that a job may have which root registered, as root or an administrator wrote it last; `none` lifts a limit.
-/// Its owner lowers its numbers and raises them up to that.
+/// The most that a job may have. Of one that root registered: as root or an administrator wrote it last, where `none`
+/// lifts a limit; its owner lowers its numbers and raises them up to that. Of `--at-most`: as it was registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ceiling {
@@ -97,6 +164,12 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
+    /// It says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// What is said of this one counts, where it says something.
     pub(crate) fn or(self, old: Self) -> Self {
         Self {
@@ -152,5 +225,68 @@ mod tests {
         }
         assert!(!own.holds(&group("", "/pods/a")), "another hierarchy");
         assert!(group("", "/").holds(&group("", "/x")));
+    }
+
+    #[test]
+    fn an_engines_job_is_called_by_the_engine_and_its_id() {
+        for text in ["slurm:4711", "ray:01000000", "k8s-job:a.b_c-7", "slurm:12+0"] {
+            assert!(EngineJob::is_id(text), "{text}");
+        }
+        let long = format!("slurm:{}", "7".repeat(128));
+        for text in [
+            "",
+            "slurm",
+            "slurm:",
+            ":7",
+            "Slurm:7",
+            "7:7",
+            "slurm:7 8",
+            "slurm:7\n",
+            "a/b:7",
+            "slurm:a:b",
+            "container:7",
+            "cgroup:7",
+            "process:7",
+            &long,
+        ] {
+            assert!(!EngineJob::is_id(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_registration_finds_the_job_that_lives_by_its_group() {
+        let one = Registration {
+            cgroup: Some(group("freezer", "/slurm/job_7")),
+            is_by_root: true,
+            ..Registration::default()
+        };
+        assert!(one.finds(&one.clone()));
+        let others = [
+            Registration {
+                cgroup: None,
+                ..one.clone()
+            },
+            Registration {
+                cgroup: Some(group("freezer", "/slurm/job_8")),
+                ..one.clone()
+            },
+            Registration {
+                cgroup: Some(group("", "/slurm/job_7")),
+                ..one.clone()
+            },
+            Registration {
+                container: "0123".into(),
+                ..one.clone()
+            },
+            Registration {
+                is_by_root: false,
+                ..one.clone()
+            },
+        ];
+        for other in others {
+            assert!(!one.finds(&other) && !other.finds(&one), "{other:?}");
+        }
+        let none = Registration::default();
+        assert!(!none.finds(&none.clone()), "neither has a group");
     }
 }

@@ -139,8 +139,7 @@ impl RunSpec {
         self.strict || self.judge.is_strict()
     }
 
-    /// A registration of a container beside which somebody wrote what only lowers: what was asked is lowered to that,
-    /// and not refused.
+    /// A registration beside which somebody wrote what only lowers: what was asked is lowered to that, and not refused.
     ///
     /// # Errors
     /// What is wrong with what is written, code `Invalid`.
@@ -157,6 +156,7 @@ impl RunSpec {
             let known = config.rules.presets.keys().cloned().collect();
             return Err(Why::Class(name.clone(), known).into());
         }
+        lowered.at_most.check()?;
         for said in [&mut self.mem, &mut self.process_mem].into_iter().flatten() {
             said.settle();
         }

@@ -16,6 +16,7 @@ mod contexts;
 mod draining;
 mod dying;
 mod ending;
+mod engines;
 mod every_reachable_state;
 mod fair;
 mod idling;

@@ -33,6 +33,7 @@ pub fn registration(id: &str) -> Registration {
             path: format!("/c/{id}"),
         }),
         is_by_root: true,
+        ..Registration::default()
     }
 }
 
@@ -163,6 +164,7 @@ fn what_is_written_beside_a_container_only_lowers() {
             most_mem: some(mem),
             most_compute: some(compute),
             most_class: some(class),
+            ..Lowered::default()
         }
     };
     let asked = RunRequest {

@@ -3,7 +3,8 @@
 
 use crate::rules::{CARD, HOUR, NONE, USABLE, alice, class, said, written};
 use partage_policy::{
-    AskedMemory, AskedTerms, At, Judge, Match, Max, Pattern, Per, Preset, Rule, Rules, Standing, Total,
+    AskedMemory, AskedTerms, At, Ceiling, Facts, Judge, Lowered, Match, Max, Pattern, Per, Preset, Rule, Rules,
+    Standing, Total,
 };
 use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
@@ -144,7 +145,11 @@ fn some_asked() -> impl Strategy<Value = (AskedMemory, AskedTerms)> {
 
 /// Every number, each so that less is less; what there is no limit of is the greatest.
 fn judged(rules: &Rules, named: Option<&str>, asked: &(AskedMemory, AskedTerms)) -> Option<[u64; 8]> {
-    let judge = Judge::new(rules, Class::Realtime, &alice(), named).ok()?;
+    judged_of(&alice(), rules, named, asked)
+}
+
+fn judged_of(facts: &Facts, rules: &Rules, named: Option<&str>, asked: &(AskedMemory, AskedTerms)) -> Option<[u64; 8]> {
+    let judge = Judge::new(rules, Class::Realtime, facts, named).ok()?;
     let memory = judge.memory(&asked.0, CARD).ok()?;
     let terms = judge.terms(&asked.1).ok()?;
     Some([
@@ -217,6 +222,44 @@ fn soft(asked: &(AskedMemory, AskedTerms)) -> (AskedMemory, AskedTerms) {
     (memory, terms)
 }
 
+/// `--at-most` as it is written, and its numbers.
+fn an_at_most() -> impl Strategy<Value = (Ceiling, [u64; 8])> {
+    let part = || maybe(1..=10u64);
+    (
+        (maybe(1..48u64), maybe(1..48u64), maybe(1..48u64)),
+        (part(), part(), maybe(1..400u64)),
+        (maybe(0..4u64), maybe(1..9u64)),
+    )
+        .prop_map(|((mem, request, process), (promise, cap, weight), (priority, hours))| {
+            let size = |gib: Option<u64>| gib.map(|gib| format!("{gib}GiB"));
+            let percent = |part: Option<u64>| part.map(|part| format!("{}%", part * 10));
+            let at_most = Ceiling {
+                mem: size(mem),
+                mem_request: size(request),
+                process_mem: size(process),
+                promise: percent(promise),
+                cap: percent(cap),
+                weight: weight.map(|weight| weight.to_string()),
+                priority: priority.map(|rank| class(rank).to_string()),
+                time_limit: hours.map(|hours| format!("{hours}h")),
+            };
+            // A most beyond the card limits nothing.
+            let on_card = |gib: Option<u64>| gib.map(|gib| gib * GIB).filter(|mem| *mem < CARD.total).unwrap_or(NONE);
+            let ppm = |part: Option<u64>| part.map_or(1_000_000, |part| part * 100_000);
+            let most = [
+                on_card(mem),
+                request.map_or(NONE, |gib| gib * GIB),
+                ppm(promise),
+                ppm(cap),
+                weight.unwrap_or(NONE),
+                priority.unwrap_or(NONE),
+                hours.map_or(NONE, |hours| hours * HOUR),
+                on_card(process),
+            ];
+            (at_most, most)
+        })
+}
+
 /// 100,000 rule sets with the soak, a tenth of them otherwise.
 fn many() -> ProptestConfig {
     let cases = if std::env::var_os("PARTAGE_SOAK").is_some() {
@@ -251,6 +294,26 @@ proptest! {
         if is_whole {
             let later = judged(&rules, named, &soft(&asked));
             prop_assert!(later.is_some_and(|numbers| is_within(&numbers, &mosts(&rules))));
+        }
+    }
+
+    #[test]
+    fn what_a_registration_has_at_most_lowers_and_never_raises(
+        rules in some_rules(),
+        asked in some_asked(),
+        named in maybe(prop::sample::select(vec!["small", "batch"])),
+        (at_most, most) in an_at_most(),
+    ) {
+        let lowered = Lowered { at_most, ..Lowered::default() };
+        let registered = Facts { lowered, ..alice() };
+        if let Some(numbers) = judged_of(&registered, &rules, named, &asked) {
+            prop_assert!(is_within(&numbers, &most), "{numbers:?} above {most:?}");
+            prop_assert!(is_within(&numbers, &mosts(&rules)), "{numbers:?} above {:?}", mosts(&rules));
+        }
+        let asked = soft(&asked);
+        let (without, with) = (judged(&rules, named, &asked), judged_of(&registered, &rules, named, &asked));
+        if let (Some(without), Some(with)) = (without, with) {
+            prop_assert!(is_within(&with, &without), "{with:?} above {without:?}");
         }
     }
 

@@ -97,11 +97,12 @@ fn nothing_and_several() {
         "@nobody",
         "cgroup:/x",
         "container:abc",
+        "slurm:12",
         "j",
     ] {
         assert_eq!(resolve(&host, 1, text), Err(ErrorCode::NoTarget), "{text}");
     }
-    for text in ["42x", "slurm:12", "99999999999"] {
+    for text in ["42x", "Slurm:12", "99999999999"] {
         assert_eq!(resolve(&host, 1, text), Err(ErrorCode::Invalid), "{text}");
     }
     let several = host

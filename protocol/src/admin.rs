@@ -22,9 +22,9 @@ pub use status_views::{
     BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView, UnifiedView,
 };
 pub use views::{
-    CauseView, ClientView, ContainerView, DenialView, Holder, JobDeviceView, JobView, SCHEMA, STATES, TermsView,
-    TimeView, UnfreedView, UnmanagedView, WhyView,
+    CauseView, ClientView, ContainerView, DenialView, EngineView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
+    TermsView, TimeView, UnfreedView, UnmanagedView, WhyView,
 };
 
 pub use crate::denied::Denied as DeniedView;
-pub use crate::request::{RunRequest, TermsChange};
+pub use crate::request::{AtMost, RunRequest, TermsChange};

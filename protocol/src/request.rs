@@ -116,6 +116,32 @@ pub struct TermsChange {
     pub time_limit: Option<String>,
 }
 
+/// The most that a job may have, as whoever registers it wrote it; what is not named has no most.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AtMost {
+    /// Memory on each device: `10GiB`, `25%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem: Option<String>,
+    /// Promised memory on each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_request: Option<String>,
+    /// Memory of each process on each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_mem: Option<String>,
+    /// Device time, and how long it may run.
+    #[serde(skip_serializing_if = "TermsChange::is_empty")]
+    pub terms: TermsChange,
+}
+
+impl AtMost {
+    /// Nothing is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl TermsChange {
     /// Nothing is to change.
     #[must_use]

@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::state_driver::StateDriver;
 use crate::dispatcher::message::Message;
+use crate::host::proc::Stat;
 use crate::host::terminal;
 use crate::peer::ConnectionId;
 use crate::site::effect::Effect;
@@ -60,7 +61,7 @@ impl StateDriver {
                 };
                 self.site.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
-            Action::Watch { job: _, process } => self.watch_first(process),
+            Action::Watch { job, process } => self.watch_first(job, process),
             Action::SaveJob(record) => self.save_job(*record),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => self.tell_time(Message::Unmanaged(device, load)),
@@ -178,10 +179,20 @@ impl StateDriver {
     }
 
     /// Watches a job's first process; one that is gone already is an event of its own.
-    fn watch_first(&mut self, process: Process) {
-        if !self.site.watch(process) {
-            self.site.todo.push_back(Event::ProcessGone(process));
+    fn watch_first(&mut self, job: JobId, process: Process) {
+        if self.site.watch(process) {
+            return;
         }
+        // One that is there and cannot be watched is given up: the same one would be found again.
+        let is_there = |stat: Stat| stat.id == process && !stat.is_exiting;
+        let next = || self.site.next_first(job);
+        let next = (!self.site.processes.stat(process.pid).is_some_and(is_there))
+            .then(next)
+            .flatten();
+        self.site
+            .todo
+            .extend(next.map(|process| Event::Follows { job, process }));
+        self.site.todo.push_back(Event::ProcessGone(process));
     }
 
     fn remember_job(&mut self, ended: &EndedJob) {

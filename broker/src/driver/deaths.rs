@@ -74,7 +74,10 @@ impl StateDriver {
         for client in self.site.clients.of_process(process) {
             self.dying(client, false);
         }
-        if self.site.jobs.of_first(process).is_some() {
+        if let Some(job) = self.site.jobs.of_first(process) {
+            if let Some(process) = self.site.next_first(job) {
+                self.site.tell(Event::Follows { job, process });
+            }
             self.site.tell(Event::ProcessGone(process));
         }
         self.settle_deaths();

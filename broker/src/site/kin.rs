@@ -71,6 +71,19 @@ impl Site {
             .filter(|_| is_now(process))
     }
 
+    /// Of a job that lives by a control group: the process there that began first, of those that are left.
+    pub(crate) fn next_first(&self, job: JobId) -> Option<Process> {
+        self.jobs.get(job)?.registration.as_ref()?.lived_by()?;
+        let stats = self
+            .processes
+            .all()
+            .into_iter()
+            .filter_map(|pid| self.processes.stat(pid));
+        let left = stats.filter(|stat| !stat.is_exiting && self.job_by_cgroup(stat.id) == Some(job));
+        left.map(|stat| stat.id)
+            .min_by_key(|process| (process.start, process.pid))
+    }
+
     fn is_containers(&self, job: JobId) -> bool {
         let record = self.jobs.get(job);
         let registration = record.and_then(|record| record.registration.as_ref());

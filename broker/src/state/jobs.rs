@@ -22,6 +22,11 @@ impl Jobs {
     /// Keeps a job's record, in place of the one before.
     pub fn save(&mut self, record: JobRecord) {
         let id = JobId(record.id);
+        // Of a control group another process may have become the first.
+        let before = self.records.get(&id).and_then(|old| old.first);
+        if let Some(old) = before.filter(|old| record.first != Some(*old) && self.by_first.get(old) == Some(&id)) {
+            self.by_first.remove(&old);
+        }
         if let Some(first) = record.first {
             self.by_first.insert(first, id);
         }
@@ -139,6 +144,28 @@ mod tests {
         assert_eq!(of(&jobs, "/d"), [0; 0]);
         jobs.forget(JobId(3));
         assert_eq!(of(&jobs, "/a/b"), [2, 1]);
+    }
+
+    #[test]
+    fn a_process_that_follows_the_first_takes_its_place() {
+        let mut jobs = Jobs::default();
+        let first = record(1).first.expect("one");
+        let next = Process { pid: 70, start: 2 };
+        jobs.save(record(1));
+        let mut followed = record(1);
+        followed.first = Some(next);
+        jobs.save(followed.clone());
+        assert_eq!((jobs.of_first(first), jobs.of_first(next)), (None, Some(JobId(1))));
+        // A newer job that began in the same process keeps it.
+        let mut newer = record(2);
+        newer.first = Some(next);
+        jobs.save(newer);
+        followed.first = Some(first);
+        jobs.save(followed);
+        assert_eq!(
+            (jobs.of_first(first), jobs.of_first(next)),
+            (Some(JobId(1)), Some(JobId(2)))
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words about containers: `register`, `hook`, `cdi`.
+//! The words about containers and other engines' jobs: `register`, `hook`, `cdi`.
 
 use clap::{Args, Subcommand};
 
@@ -24,20 +24,42 @@ pub struct Numbers {
     pub strict: bool,
 }
 
-/// Make a process, with its control group, the first of a job
+/// Make a process, with its control group, a job
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Whatever is in the control group is then of the job, whoever starts it and with
-whatever environment. The job ends with the process. It does not wait for room.
-Root registers any process; others one of their own, or of a user namespace of
-theirs. Container engines call `partage hook` instead.
+    after_help = "For engines that start other people's jobs, such as Slurm. All processes in the
+control group belong to the job, whoever starts them and with whatever
+environment. The job ends with the group's last process. (A container's job ends
+with its first process. A process without a group of its own is its job's only
+one, with its children.) Registering a process of the same group again changes
+nothing and names the job. `register` does not wait for room.
 
-Example: partage register --pid 4711 --container web -m 8GiB -g 0"
+Root registers any process; others one of their own, or of a user namespace of
+theirs. What root registers, the job's owner can lower but not raise. --at-most
+holds for administrators too, unless they say --force. Container engines call
+`partage hook` instead.
+
+Examples:
+  partage register --pid 4711 --cgroup /slurm_n1/uid_7/job_12 --name train \\
+      --engine slurm:12 --engine-words \"shard:5 of 10\" -m 50% -g 0
+  partage register --pid 4711 -m 50% --at-most mem=10GiB,compute-max=30%"
 )]
 pub struct Register {
     /// The process; it has not used a GPU yet
     #[arg(long, value_name = "N")]
     pub pid: u32,
+    /// Name of the job, unique among its user's jobs
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The engine's own id of the job, e.g. slurm:4711; a TARGET from then on
+    #[arg(long, value_name = "ENGINE:ID")]
+    pub engine: Option<String>,
+    /// What the engine gave the job, in its words; ps and why show them
+    #[arg(long, value_name = "TEXT", requires = "engine")]
+    pub engine_words: Option<String>,
+    /// Never more than this, whatever is asked or set later: KEY=VALUE as in `partage set`
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub at_most: Vec<String>,
     /// Control group that the job owns (default: the process's own)
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,

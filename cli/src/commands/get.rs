@@ -11,6 +11,7 @@ use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::{ask, commands};
 use crate::show::devices::{gpu, limit};
+use crate::show::job_table::engine_text;
 use crate::show::report::{Report, command_line, moment, timestamp};
 use crate::show::tables::described;
 use crate::show::terminal::{Style, model};
@@ -57,7 +58,12 @@ fn job_text(style: &Style, job: &JobView) -> String {
         if let Some(cgroup) = &container.cgroup {
             text = format!("{text}, control group {cgroup}");
         }
-        lines.push(("container", style.text(text.trim_start_matches([',', ' ']))));
+        let is_containers = !container.id.is_empty() || container.name.is_some();
+        let label = if is_containers { "container" } else { "registered" };
+        lines.push((label, style.text(text.trim_start_matches([',', ' ']))));
+    }
+    if let Some(engine) = &job.engine {
+        lines.push(("engine", style.text(&engine_text(engine))));
     }
     lines.extend(time::terms_lines(style, &job.terms));
     for device in &job.devices {

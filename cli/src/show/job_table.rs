@@ -5,7 +5,7 @@
 //! unit, so that they can be compared down the column.
 
 use clap::ValueEnum;
-use partage_protocol::admin::{ContainerView, JobDeviceView, JobView, STATES};
+use partage_protocol::admin::{ContainerView, EngineView, JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
 
 use crate::failure::{Failure, Outcome};
@@ -51,6 +51,8 @@ pub enum Column {
     Labels,
     /// Its container's name, or the beginning of the id.
     Container,
+    /// The engine's job that it is, and what the engine gave it.
+    Engine,
     /// Its command.
     Command,
 }
@@ -77,6 +79,7 @@ impl Column {
             Self::Duration => column("DURATION").leaves(4),
             Self::Labels => column("LABELS").cut(10),
             Self::Container => column("CONTAINER").cut_in_the_middle(12),
+            Self::Engine => column("ENGINE").cut_in_the_middle(12),
             Self::Command => column("COMMAND").cut(10).leaves(1),
         }
     }
@@ -124,9 +127,18 @@ impl Column {
                 style.text(&tables::joined(&labels, ",", "-"))
             }
             Self::Container => style.text(&job.container.as_ref().map_or("-".to_owned(), container)),
+            Self::Engine => style.text(&job.engine.as_ref().map_or("-".to_owned(), engine_text)),
             Self::Command => style.text(&command_line(&job.command)),
             Self::Gpu | Self::Used | Self::Peak | Self::Limit | Self::Promised => "-".to_owned(),
         }
+    }
+}
+
+/// `slurm:4711 shard:5 of 10`.
+pub fn engine_text(engine: &EngineView) -> String {
+    match &engine.words {
+        Some(words) => format!("{} {words}", engine.id),
+        None => engine.id.clone(),
     }
 }
 

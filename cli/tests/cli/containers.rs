@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage verify` and `register`: what is said of a wrapper, and the documents against their schemas.
 
-use partage_protocol::admin::Reply;
+use partage_protocol::admin::{ContainerView, EngineView, Reply, Request};
 use partage_protocol::units::GIB;
 
 use crate::bench::{Bench, result};
-use crate::played_broker::{admitted, play};
+use crate::played_broker::{admitted, job, play};
 use crate::schema;
 
 #[test]
@@ -78,5 +78,106 @@ fn a_registration_is_a_document() {
     let (code, out, err) = result(bench.partage(&["register", "--pid", "77", "-m", "1GiB", "--json"]));
     assert_eq!((code, err.as_str()), (0, ""));
     let document = schema::judge("registered", &out);
-    assert_eq!(document["job"], "j42", "{document}");
+    assert_eq!(
+        (&document["job"], &document["is_new"]),
+        (&"j42".into(), &true.into()),
+        "{document}"
+    );
+}
+
+#[test]
+fn a_registration_tells_the_engines_words_and_what_it_has_at_most() {
+    let bench = Bench::new();
+    let requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]; 2]);
+    let words = [
+        "--engine",
+        "slurm:4711",
+        "--engine-words",
+        "shard:5 of 10",
+        "--name",
+        "train",
+    ];
+    let most = ["--at-most", "mem=10GiB,compute-max=30%", "--at-most", "time-limit=2h"];
+    let (code, out, err) = result(bench.partage(&[&["register", "--pid", "78"], &words[..], &most[..]].concat()));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.starts_with("process 78 is of j42, which its control group is already, on GPU 3"),
+        "{out}"
+    );
+    let asked = requests.try_iter().find_map(|request| match request {
+        Request::Register(asked) => Some(asked),
+        _ => None,
+    });
+    let asked = asked.expect("a registration");
+    assert_eq!(asked.engine.as_deref(), Some("slurm:4711"));
+    assert_eq!(asked.engine_words.as_deref(), Some("shard:5 of 10"));
+    assert_eq!(asked.run.name.as_deref(), Some("train"));
+    assert_eq!(asked.at_most.mem.as_deref(), Some("10GiB"));
+    assert_eq!(asked.at_most.terms.compute_max.as_deref(), Some("30%"));
+    assert_eq!(asked.at_most.terms.time_limit.as_deref(), Some("2h"));
+}
+
+#[test]
+fn an_engines_job_is_shown_in_the_engines_words_and_not_as_a_container() {
+    let bench = Bench::new();
+    let mut view = job("train");
+    view.engine = Some(EngineView {
+        id: "slurm:4711".to_owned(),
+        words: Some("shard:5 of 10".to_owned()),
+    });
+    view.container = Some(ContainerView {
+        cgroup: Some("/slurm_n1/uid_7/job_4711".to_owned()),
+        ..ContainerView::default()
+    });
+    let ps = Reply::Ps {
+        jobs: vec![view.clone()],
+        unmanaged: Vec::new(),
+        more: false,
+    };
+    let _requests = play(
+        &bench.socket_dir(),
+        vec![
+            vec![ps.clone()],
+            vec![ps],
+            vec![Reply::Job(view.clone())],
+            vec![Reply::Job(view)],
+        ],
+    );
+    let (code, out, err) = result(bench.partage(&["ps", "-o", "job,engine,container"]));
+    assert_eq!(code, 0, "{err}");
+    let row = out.lines().nth(1).expect("a job");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells, ["j42", "slurm:4711", "shard:5", "of", "10", "-"], "{out}");
+    let (_, out, _) = result(bench.partage(&["ps", "--json"]));
+    let document = schema::judge("ps", &out);
+    assert_eq!(document["jobs"][0]["engine"]["id"], "slurm:4711", "{document}");
+    let (code, out, err) = result(bench.partage(&["get", "slurm:4711"]));
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("engine     slurm:4711 shard:5 of 10"), "{out}");
+    assert!(
+        out.contains("registered control group /slurm_n1/uid_7/job_4711"),
+        "{out}"
+    );
+    assert!(!out.contains("container"), "{out}");
+}
+
+#[test]
+fn what_a_registration_cannot_have_at_most_is_refused_before_anybody_is_asked() {
+    let bench = Bench::new();
+    for (most, words) in [
+        ("mem=8", "--at-most mem: "),
+        ("mem=none", "--at-most mem: \"none\" is no limit"),
+        ("compute=30", "--at-most compute: "),
+        ("gpu=1", "--at-most \"gpu\" is unknown"),
+        ("name=x", "--at-most \"name\" is unknown"),
+        ("mem", "--at-most \"mem\" needs a value"),
+        ("", "--at-most \"\" needs a value"),
+    ] {
+        let (code, _, err) = result(bench.partage(&["register", "--pid", "77", "--at-most", most]));
+        assert!(code == 2 && err.contains(words), "{most}: {code}: {err}");
+    }
+    let (code, _, err) = result(bench.partage(&["register", "--pid", "77", "--engine-words", "shard:5"]));
+    assert!(code == 2 && err.contains("--engine"), "{code}: {err}");
+    let (code, _, err) = result(bench.partage(&["register", "--pid", "77", "--name", "7up"]));
+    assert!(code == 2 && err.contains("--name"), "{code}: {err}");
 }

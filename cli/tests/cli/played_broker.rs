@@ -109,6 +109,7 @@ pub fn admitted() -> Admitted {
         is_private: true,
         notes: Vec::new(),
         terms: TermsView::default(),
+        pid: 77,
     }
 }
 
@@ -156,6 +157,7 @@ pub fn job(name: &str) -> JobView {
         exit_code: None,
         unlimited: 0,
         container: None,
+        engine: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! reads as a container's beginning becomes a job before its program runs. No container engine is needed here.
 
 mod by_root;
+mod engines;
 mod numbers;
 mod without_library;
 
@@ -47,6 +48,16 @@ pub fn cases() -> Vec<Case> {
         Case::new(
             "registration::what_root_registered_is_a_ceiling_for_its_owner",
             by_root::ceiling,
+        )
+        .simulated(WHY),
+        Case::new(
+            "registration::an_engines_job_lives_by_its_control_group",
+            engines::lived_by,
+        )
+        .simulated(TWO),
+        Case::new(
+            "registration::what_an_engine_gave_is_raised_by_nobody",
+            engines::held_down,
         )
         .simulated(WHY),
         Case::new(

@@ -2,7 +2,7 @@
 //! Which job a TARGET means, and whether the caller may change it.
 //!
 //! `1234` (a pid stands for its whole job), `j42`, a name of one's own, `alice/train`, `@alice`, `container:ID`
-//! (or the beginning of one), `cgroup:/…`. More than
+//! (or the beginning of one), `cgroup:/…`, `slurm:4711` (an engine's own id of a job that it registered). More than
 //! one match is an error that lists them. Current jobs hide ended ones: an ended job is meant only by its id, or by a
 //! name that no current job has. Everybody may read; names are shown to their owner and to administrators only; only
 //! the owner or an administrator may change a job.
@@ -18,6 +18,7 @@ use crate::caller::{Caller, Process};
 use crate::event::TargetQuery;
 use crate::job::Job;
 use crate::refusal::{Refusal, Why};
+use crate::registration::EngineJob;
 use crate::request::job_number;
 
 /// What a caller wants with a target.
@@ -94,6 +95,18 @@ impl Books {
         }
         if text.starts_with("process:") {
             return Err(Why::ProcessAlone(text.to_owned()).into());
+        }
+        if EngineJob::is_id(text) {
+            let of = |job: &Job| {
+                job.record
+                    .registration
+                    .as_ref()
+                    .is_some_and(|one| one.engine.id == text)
+            };
+            let by_root = |job: &Job| of(job) && job.record.facts().ceiling.is_some();
+            // What a user calls so keeps nobody from meaning the engine's own.
+            let known = select(&by_root);
+            return Ok(if known.is_empty() { select(&of) } else { known });
         }
         if let Some((kind, _)) = text.split_once(':') {
             return Err(Why::TargetKind(kind.to_owned()).into());

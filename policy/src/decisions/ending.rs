@@ -105,6 +105,17 @@ impl Policy {
         }
     }
 
+    /// The process that a job lives by from now on, of the control group that it owns.
+    pub(crate) fn follow(&mut self, id: JobId, process: Process) {
+        let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().takes_processes()) else {
+            return;
+        };
+        job.follow(process);
+        let record = Box::new(job.record.clone());
+        self.act(Action::SaveJob(record));
+        self.act(Action::Watch { job: id, process });
+    }
+
     /// Begins to linger, or ends, once nothing of the job is left.
     pub(crate) fn look_after<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
         let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
@@ -116,14 +127,13 @@ impl Policy {
         if let Some(stopping) = &job.stopping {
             let reason = stopping.reason.clone();
             self.end(id, (Happening::EmptiedStopping, &reason), machine, now_ns);
-        } else if job.record.registration.is_some() {
-            // A container whose first process is gone is over: nobody is still to come.
-            self.end(
-                id,
-                (Happening::EmptiedStopping, &Notice::ContainerGone()),
-                machine,
-                now_ns,
-            );
+        } else if let Some(registration) = &job.record.registration {
+            // A container whose first process is gone is over, as is an empty group: nobody is still to come.
+            let why = match registration.container.is_empty() {
+                true => Notice::LastProcessGone(),
+                false => Notice::ContainerGone(),
+            };
+            self.end(id, (Happening::EmptiedStopping, &why), machine, now_ns);
         } else if job.linger(now_ns) {
             self.announce_end(id, &Notice::LastProcessGone(), now_ns);
             self.remember(id);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that find their job there: from inside a container that is one, and a registration that is asked again.
+//! Requests that find their job there: from inside a container or group that is one, a registration that is asked
+//! again, and that of a group which is a job already.
 
 use partage_protocol::units::JobId;
 
@@ -12,33 +13,32 @@ impl Policy {
     /// Answers a request that needs no new job; false where it does.
     pub(super) fn is_answered(&mut self, run: &Run, now_ns: u64) -> bool {
         let takes_processes = |id: &JobId| self.books.jobs.get(id).is_some_and(|job| job.state().takes_processes());
+        // In the control group or namespace of a job: it has that one.
         if let Some(id) = run.caller.inside.filter(takes_processes) {
-            self.inside(run, id, now_ns);
+            match self.books.jobs.get(&id) {
+                _ if run.request.restored.is_some() => self.refuse(run.ticket, Why::InsideRestored(id)),
+                // A lazy job's process only waits for a job to belong to.
+                _ if run.request.token.is_some() => self.join(run.ticket, id, now_ns),
+                Some(job) => {
+                    let seen = Box::new((job.clone(), run.caller.clone()));
+                    self.tell(run.ticket, Word::Inside(seen));
+                }
+                None => {}
+            }
             return true;
         }
-        // Asked again by a caller that lost the broker before.
-        let begun = run
-            .registered
-            .as_ref()
-            .and_then(|_| self.begun_with(run.caller.process));
-        if let Some(id) = begun {
-            self.join(run.ticket, id, now_ns);
+        let Some((registration, _)) = &run.registered else {
+            return false;
+        };
+        // Asked again by a caller that lost the broker before, or of a group that is a job.
+        let process = run.caller.process;
+        let begun = self.begun_with(process);
+        let begun = begun.or_else(|| self.living_by(registration, run.caller.uid));
+        let Some(id) = begun else { return false };
+        if self.books.jobs.get(&id).is_some_and(|job| !job.is_first_alive) {
+            self.follow(id, process);
         }
-        begun.is_some()
-    }
-
-    /// A process that is in a container's control group asks for a job: it has one.
-    fn inside(&mut self, run: &Run, id: JobId, now_ns: u64) {
-        if run.request.restored.is_some() {
-            return self.refuse(run.ticket, Why::InsideRestored(id));
-        }
-        // A lazy job's process only waits for a job to belong to.
-        if run.request.token.is_some() {
-            return self.join(run.ticket, id, now_ns);
-        }
-        if let Some(job) = self.books.jobs.get(&id) {
-            let seen = Box::new((job.clone(), run.caller.clone()));
-            self.tell(run.ticket, Word::Inside(seen));
-        }
+        self.join(run.ticket, id, now_ns);
+        true
     }
 }

@@ -102,6 +102,7 @@ impl Policy {
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::Returned { job, end } => self.returned(job, end, now_ns),
             Event::Stuck { .. } | Event::Spared { .. } | Event::Restored { .. } => self.take_note(event),
+            Event::Exited { .. } | Event::Follows { .. } => self.take_note(event),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
             Event::Drain { device, mark } => self.drain(device, mark),
@@ -118,7 +119,6 @@ impl Policy {
             Event::ClientDying(client) => self.leave(client, Presence::Dying, now_ns),
             Event::Searched(client) => self.ask_searched(client, machine, now_ns),
             Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
-            Event::Exited { process, code } => self.exited(process, code),
             Event::ProcessGone(process) => self.process_gone(process, machine, now_ns),
             Event::Notice {
                 client,
@@ -140,12 +140,14 @@ impl Policy {
         }
     }
 
-    /// Takes what is to be said of a job.
+    /// Takes what is to be said of a job, and of its first process.
     fn take_note(&mut self, event: Event) {
         match event {
             Event::Stuck { job, why } => self.note_stuck(job, &why),
             Event::Spared { job, processes } => self.note_spared(job, &processes),
             Event::Restored { job, texts, behind } => self.note_restored(job, &texts, behind),
+            Event::Exited { process, code } => self.exited(process, code),
+            Event::Follows { job, process } => self.follow(job, process),
             _ => {}
         }
     }

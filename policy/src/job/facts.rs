@@ -246,9 +246,15 @@ impl Job {
         self.0.is_first_alive = false;
     }
 
-    /// How its first process ended.
+    /// This process of the group that it owns takes the place of its first.
+    pub(crate) fn follow(&mut self, process: Process) {
+        self.0.is_first_alive = true;
+        self.0.record.set_first(process);
+    }
+
+    /// How its first process ended; of those that followed it the first one's code stands.
     pub(crate) fn set_exit_code(&mut self, code: u32) {
-        self.0.exit_code = Some(code);
+        self.0.exit_code.get_or_insert(code);
     }
 
     /// Are all its processes stopped by a signal?

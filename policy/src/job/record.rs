@@ -232,6 +232,11 @@ impl JobRecord {
         self.asked.take_facts(facts);
     }
 
+    /// The process that it lives by from now on.
+    pub(crate) fn set_first(&mut self, first: Process) {
+        self.first = Some(first);
+    }
+
     /// Its name from now on.
     pub(crate) fn set_name(&mut self, name: Option<String>) {
         self.name = name;

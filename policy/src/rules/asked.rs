@@ -277,12 +277,15 @@ pub struct Facts {
     /// The container's name, likewise.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub container_name: String,
-    /// The most that whoever started the container wrote beside it.
+    /// The most that whoever started the container wrote beside it, or whoever registered the job.
     #[serde(skip_serializing_if = "Lowered::is_empty")]
     pub lowered: Lowered,
     /// The most that root registered; none for a job that root did not register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<Ceiling>,
+    /// The engine's job for which root registered it, and what the engine gave that, in its words; empty without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub engine: String,
 }
 
 impl Asked {
@@ -293,6 +296,14 @@ impl Asked {
 }
 
 impl Facts {
+    /// ` for slurm:4711 (shard:5 of 10)`; empty without an engine.
+    pub(crate) fn for_engine(&self) -> String {
+        match self.engine.as_str() {
+            "" => String::new(),
+            engine => format!(" for {engine}"),
+        }
+    }
+
     /// Under this ceiling.
     pub(crate) fn with_ceiling(self, ceiling: Ceiling) -> Self {
         let ceiling = Some(ceiling);

@@ -131,8 +131,12 @@ impl Judge {
             judge.caps.add_preset(rule, preset);
         }
         judge.caps.lower(&facts.lowered, rules);
+        let engine = facts.for_engine();
+        let by = format!("--at-most of the registration{engine}");
+        judge.caps.add_ceiling(&by, &facts.lowered.at_most, None);
         if let Some(ceiling) = &facts.ceiling {
-            judge.caps.add_ceiling(ceiling, judge.preset.as_ref());
+            let by = format!("registration by root{engine}");
+            judge.caps.add_ceiling(&by, ceiling, judge.preset.as_ref());
         }
         Ok(judge)
     }
@@ -191,7 +195,13 @@ impl Judge {
             ..Memory::default()
         };
         match request {
-            None if is_asked => memory.request = memory.limit.unwrap_or(0),
+            None if is_asked => {
+                // The promise that follows the limit has no words of its own, unless something lowers it.
+                let follows = Said::soft(memory.limit.unwrap_or(0), "");
+                if let Some(said) = self.request_within(Some(follows), usable)? {
+                    (memory.request, memory.request_words) = (said.value, said.words);
+                }
+            }
             None => {}
             Some(said) if said.value <= limit.value => {
                 memory.request = said.value;

@@ -8,7 +8,9 @@
 
 use std::ops::Bound;
 
-use partage_protocol::admin::{ClientView, ContainerView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView};
+use partage_protocol::admin::{
+    ClientView, ContainerView, EngineView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView,
+};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Word;
 use partage_protocol::size::format_duration;
@@ -135,6 +137,7 @@ impl Books {
             exit_code: job.exit_code.filter(|_| job.end.is_some()),
             unlimited: job.strangers_seen,
             container: record.registration.as_ref().filter(|_| sees).map(container_view),
+            engine: record.registration.as_ref().filter(|_| sees).and_then(engine_view),
         }
     }
 
@@ -266,6 +269,16 @@ fn counted_from(job: &Job) -> Option<u64> {
         .started_unix_ns
         .saturating_add(job.record.residence.paused_ns);
     is_counted.then_some(from)
+}
+
+/// The engine's job that was registered, if it is one's.
+fn engine_view(registration: &Registration) -> Option<EngineView> {
+    let engine = Some(&registration.engine).filter(|engine| !engine.is_none())?;
+    let words = Some(engine.words.clone()).filter(|words| !words.is_empty());
+    Some(EngineView {
+        id: engine.id.clone(),
+        words,
+    })
 }
 
 /// What was registered.

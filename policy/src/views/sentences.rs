@@ -4,5 +4,5 @@
 mod job;
 mod time;
 
-pub(super) use job::{ceiling_rule, counts, preemptible_rule, rules, saved_rule, use_text};
+pub(super) use job::{ceiling_rules, counts, preemptible_rule, rules, saved_rule, use_text};
 pub(super) use time::terms_rule;

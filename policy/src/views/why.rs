@@ -5,7 +5,7 @@
 //! what it waits for, what was denied and who held the card, why it is slow, which words set each number, and what it
 //! uses. Only the owner and administrators read them; everyone else gets the state.
 
-use super::sentences::{ceiling_rule, counts, preemptible_rule, rules, saved_rule, terms_rule, use_text};
+use super::sentences::{ceiling_rules, counts, preemptible_rule, rules, saved_rule, terms_rule, use_text};
 use crate::books::Books;
 use crate::books::{Access, may_see};
 use crate::caller::Caller;
@@ -71,7 +71,7 @@ impl Books {
         sentences.extend(self.own_limits(job));
         sentences.extend(self.totals_text(job, machine));
         sentences.extend(terms_rule(job, &view));
-        sentences.extend(ceiling_rule(job));
+        sentences.extend(ceiling_rules(job));
         sentences.extend(preemptible_rule(job));
         sentences.extend(saved_rule(job));
         sentences.extend(view.devices.iter().filter_map(|device| use_text(device, &view)));

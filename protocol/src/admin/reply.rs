@@ -160,4 +160,7 @@ pub struct Admitted {
     /// Its terms of device time.
     #[serde(default)]
     pub terms: TermsView,
+    /// The process that it lives by: of a registration that found its job there another than was named. 0: unknown.
+    #[serde(default)]
+    pub pid: u32,
 }

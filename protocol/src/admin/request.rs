@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::request::{RunRequest, TermsChange};
+use crate::request::{AtMost, RunRequest, TermsChange};
 use crate::snapshot::{Outside, RestoreRequest};
 
 /// What a caller asks.
@@ -160,8 +160,9 @@ pub enum Request {
     },
 }
 
-/// A process that begins a job without asking for it itself: the first one of a container, before a program of its user
-/// runs. Root may register any; others a process of their own uid, or of a user namespace that they own.
+/// A process that begins a job without asking for it itself: the first one of a container or of an engine's job, before
+/// a program of its user runs. Root may register any; others a process of their own uid, or of a user namespace that
+/// they own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RegisterRequest {
@@ -190,6 +191,15 @@ pub struct RegisterRequest {
     /// Likewise a class, whose numbers are the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower_class: Option<String>,
+    /// The most that the job may have, whoever sets its numbers later. It only lowers.
+    #[serde(skip_serializing_if = "AtMost::is_empty")]
+    pub at_most: AtMost,
+    /// The engine that registers it, and its own id of the job there: `slurm:4711`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// What the engine gave the job, in the engine's words: `shard:5 of 10`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_words: Option<String>,
     /// What is asked, as for `Run`. It does not wait.
     pub run: RunRequest,
 }

@@ -272,9 +272,21 @@ pub struct JobView {
     /// The container whose first process it began with; none for other jobs, and for callers who may not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerView>,
+    /// The engine's job that it is; none for other jobs, and for callers who may not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineView>,
 }
 
-/// A container that was registered.
+/// A job of an engine, as the engine knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineView {
+    /// The engine and its id of the job: `slurm:4711`. It is a target.
+    pub id: String,
+    /// What the engine gave the job, in its words: `shard:5 of 10`; none where it told nothing.
+    pub words: Option<String>,
+}
+
+/// What was registered: a container, or a control group that is none's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerView {
     /// Its id, as its runtime has it; empty for a process that was registered and is in none.

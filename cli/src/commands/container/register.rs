@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage register`: another process becomes the first of a job.
+//! `partage register`: another process, with its control group, becomes a job.
 
 use std::time::{Duration, Instant};
 
-use partage_protocol::admin::{Admitted, JobView, RegisterRequest, Reply, Request, RunRequest};
+use partage_protocol::admin::{Admitted, AtMost, JobView, RegisterRequest, Reply, Request, RunRequest};
+use partage_protocol::size::{NONE, parse_amount};
 use serde_json::json;
 
 use crate::arguments::{Numbers, Register, Run};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
-use crate::launch::run_settings::read_settings;
+use crate::launch::run_settings::{check_name, read_settings};
 use crate::link::connection::ConnectionError;
 use crate::show::devices::devices_text;
 use crate::show::report::Report;
@@ -37,23 +38,72 @@ pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place,
         cgroup: arguments.cgroup.clone(),
         container: arguments.container.clone(),
         container_name: arguments.container_name.clone(),
-        run: settings(&arguments.numbers, sources)?,
+        at_most: at_most(&arguments.at_most)?,
+        engine: arguments.engine.clone(),
+        engine_words: arguments.engine_words.clone(),
+        run: RunRequest {
+            name: arguments.name.clone(),
+            ..settings(&arguments.numbers, sources)?
+        },
         ..RegisterRequest::default()
     };
+    if let Some(name) = &request.run.name {
+        check_name(name).map_err(|why| Failure::invalid(format!("--name: {why}")))?;
+    }
     // Nobody else is there to start a private broker.
     drop(launch_broker::reach(place)?);
     let text = match ask(&request, place, Instant::now() + PATIENCE)? {
         Answer::Admitted(admitted) => {
             let on = devices_text(&admitted.devices) + &time::terms_text(&admitted.terms);
-            let text = format!("process {} is the first of {} on {on}", arguments.pid, admitted.job);
-            let body =
-                json!({ "message": text, "job": admitted.job, "devices": admitted.devices, "terms": admitted.terms });
+            let (pid, job) = (arguments.pid, &admitted.job);
+            let is_new = admitted.pid == pid || admitted.pid == 0;
+            let text = match is_new {
+                true => format!("process {pid} is the first of {job} on {on}"),
+                false => format!("process {pid} is of {job}, which its control group is already, on {on}"),
+            };
+            let body = json!({
+                "message": text, "job": job, "devices": admitted.devices, "terms": admitted.terms, "is_new": is_new,
+            });
             report.data("registered", body, |style| style.text(&text) + "\n");
             return Ok(0);
         }
         Answer::Inside(job) => format!("process {} stays in {}", arguments.pid, job.job),
     };
     Ok(report.done(&text))
+}
+
+/// `--at-most`, each key once or more; the last counts.
+fn at_most(settings: &[String]) -> Outcome<AtMost> {
+    let mut most = AtMost::default();
+    for setting in settings {
+        let bad = |why: String| Failure::invalid(format!("--at-most {why}"));
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| bad(format!("{setting:?} needs a value")).hint("e.g. --at-most mem=8GiB"))?;
+        if value == NONE {
+            return Err(bad(format!("{key}: {NONE:?} is no limit: leave it out")));
+        }
+        let (place, checked) = match key {
+            "mem" => (&mut most.mem, size(value)),
+            "mem-request" => (&mut most.mem_request, size(value)),
+            "process-mem" => (&mut most.process_mem, size(value)),
+            _ => {
+                let checked = time::check(key, value).map_err(|why| why.to_string());
+                let place = time::place_of(&mut most.terms, key).ok_or_else(|| {
+                    let keys = "mem, mem-request, process-mem, compute, compute-max, weight, priority, time-limit";
+                    bad(format!("{key:?} is unknown")).hint(format!("it takes {keys}"))
+                })?;
+                (place, checked)
+            }
+        };
+        checked.map_err(|why| bad(format!("{key}: {why}")))?;
+        *place = Some(value.to_owned());
+    }
+    Ok(most)
+}
+
+fn size(text: &str) -> Result<(), String> {
+    parse_amount(text).map(drop).map_err(|why| why.to_string())
 }
 
 /// The numbers as a request; other tools' variables of this process say nothing of the other one.

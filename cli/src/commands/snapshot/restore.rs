@@ -158,7 +158,7 @@ fn run(
         Answer::Admitted(admitted) => admitted,
         Answer::Said(said) => return Err(Failure::failed(said)),
         Answer::Inside(job) => {
-            let message = format!("this is inside {}, a container's job", job.job);
+            let message = format!("this is inside {}, which was registered", job.job);
             return Err(Failure::new(Kind::NotAllowed, message).hint("restore it outside the container"));
         }
     };

@@ -8,6 +8,7 @@ use crate::books::room::survey::Survey;
 use crate::caller::Process;
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::registration::Registration;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::JobId;
 
@@ -29,6 +30,16 @@ impl Books {
         let is_it = |job: &&Job| {
             let is_registered = job.record.registration.is_some() && job.record.first == Some(process);
             is_registered && job.is_first_alive && job.state().takes_processes()
+        };
+        self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// The living job that lives by the group of this registration; of a user's own, that user's.
+    pub(crate) fn living_by(&self, registration: &Registration, uid: u32) -> Option<JobId> {
+        let is_it = |job: &&Job| {
+            let known = job.record.registration.as_ref();
+            let is_same = known.is_some_and(|known| registration.finds(known));
+            is_same && (registration.is_by_root || job.record.uid == uid) && job.state().takes_processes()
         };
         self.jobs.values().find(is_it).map(Job::id)
     }

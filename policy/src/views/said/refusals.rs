@@ -62,7 +62,7 @@ pub(crate) Why:
     ProcessAlone(text: String) = Invalid ["{text:?} is for partage set {text} mem=SIZE alone"]
         ["name the job: by its id, its name, or the pid alone"];
     TargetKind(kind: String) = Invalid ["this broker knows no {kind:?} targets"]
-        ["a target is a pid, j42, a name, alice/train, @alice, container:ID or cgroup:PATH"];
+        ["a target is a pid, j42, a name, alice/train, @alice, container:ID, cgroup:PATH or slurm:4711"];
     Ended(jobs: Vec<JobId>) = NoTarget ["{} has ended", list(jobs)] ["partage ps -a lists ended jobs"];
     EndedMeanwhile(job: JobId) = NoTarget ["{job} has ended"];
     Unknown(job: JobId) = Invalid ["{job} is unknown"];
@@ -72,9 +72,10 @@ pub(crate) Why:
     Several(text: String, jobs: Vec<String>) = Ambiguous ["{text:?} is {} jobs: {}", jobs.len(), list(jobs)]
         ["name one by its id"];
     Inside(job: JobId) = (ErrorCode::NotAllowed)
-        ["this is inside {job}, a container's job: from there nothing is changed"] ["ask outside the container"];
-    InsideRestored(job: JobId) = Invalid ["this is inside {job}, a container's job, which a restored job cannot join"]
-        ["restore it outside the container"];
+        ["this is inside {job}, which was registered: from there nothing is changed"]
+        ["ask outside its container or control group"];
+    InsideRestored(job: JobId) = Invalid ["this is inside {job}, which was registered and a restored job cannot join"]
+        ["restore it outside its container or control group"];
     Belongs(job: JobId, user: String) = (ErrorCode::NotAllowed) ["{job} belongs to {user}"]
         ["ask its owner or an administrator"];
     // The caller is root, without the socket that root of the host has.

@@ -56,6 +56,7 @@ fn admitted(books: &Books, record: &JobRecord, notes: Vec<String>) -> Admitted {
         is_private: books.config.is_private,
         notes,
         terms: record.terms.view(Some(record.started_unix_ns), true),
+        pid: record.first.map_or(0, |first| first.pid),
     }
 }
 

@@ -453,22 +453,30 @@ fn residence_text(job: &Job, bytes: u64) -> Option<String> {
     })
 }
 
-/// Who may raise its numbers, of a job that root registered?
-pub(crate) fn ceiling_rule(job: &Job) -> Option<String> {
-    let ceiling = job.record.facts().ceiling?;
-    let class = job.record.asked.preset.as_ref().map(|name| format!("class {name}"));
-    let said = [class.unwrap_or_default(), ceiling.words()];
-    let said: Vec<&str> = said
-        .iter()
-        .map(String::as_str)
-        .filter(|words| !words.is_empty())
-        .collect();
-    let with = match said.as_slice() {
-        [] => String::new(),
-        said => format!(" with {}", said.join(", ")),
-    };
-    (!job.state().is_over())
-        .then(|| format!("root registered it{with}: its owner may lower that, and only an administrator may raise it"))
+/// Who may raise its numbers, of a job that root registered? And which are held down beside that?
+pub(crate) fn ceiling_rules(job: &Job) -> Vec<String> {
+    if job.state().is_over() {
+        return Vec::new();
+    }
+    let facts = job.record.facts();
+    let engine = facts.for_engine();
+    let most = Some(facts.lowered.at_most.words()).filter(|words| !words.is_empty());
+    let most = most.map(|words| format!("it was registered{engine} with at most {words} (--at-most)"));
+    let by_root = facts.ceiling.map(|ceiling| {
+        let class = job.record.asked.preset.as_ref().map(|name| format!("class {name}"));
+        let said = [class.unwrap_or_default(), ceiling.words()];
+        let said: Vec<&str> = said
+            .iter()
+            .map(String::as_str)
+            .filter(|words| !words.is_empty())
+            .collect();
+        let with = match said.as_slice() {
+            [] => String::new(),
+            said => format!(" with {}", said.join(", ")),
+        };
+        format!("root registered it{engine}{with}: its owner may lower that, and only an administrator may raise it")
+    });
+    by_root.into_iter().chain(most).collect()
 }
 
 /// May it be suspended for another job?
