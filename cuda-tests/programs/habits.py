@@ -385,13 +385,14 @@ class Wandb:
     def __init__(self):
         import wandb
 
+        self.teardown = wandb.teardown
         # It looks at the GPU so often that it is met in the middle of it.
         often = wandb.Settings(x_stats_sampling_interval=0.1)
         self.run = wandb.init(mode="offline", dir=FOLDER, project="habits", settings=often)
 
     def __call__(self, count, word):
         # So many that its file grows while the job is looked at: it is written in blocks.
-        self.run.log({"word": word, **{f"layer{layer}": word ^ layer for layer in range(64)}}, step=count)
+        self.run.log({"word": word, **{f"layer{layer}": word ^ layer for layer in range(64)}})
         return 0
 
     def close(self):
@@ -400,6 +401,8 @@ class Wandb:
         from wandb.sdk.internal.datastore import DataStore
 
         self.run.finish()
+        # Its process writes until it has ended.
+        self.teardown()
         (path,) = only_now("wandb/offline-run-*/*.wandb")
         store = DataStore()
         store.open_for_scan(path)

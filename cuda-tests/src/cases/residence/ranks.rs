@@ -2,16 +2,16 @@
 //! A training of four processes that add up over TCP, which is saved and crashes at random moments.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::{Case, Random, seed, tenth};
-use super::said::{state, trains};
+use super::said::trains;
 use super::saved::{criu, folder, save, with_criu};
 use super::saved_trees::kill_all;
 use crate::artefacts::package_dir;
 use crate::cases::matrix::python;
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::rig::{Rig, Spec};
 
 pub fn cases() -> Vec<Case> {
@@ -28,69 +28,54 @@ pub fn cases() -> Vec<Case> {
     vec![Case { spec, ..case }.simulated(BITS)]
 }
 
-const STEPS: &str = "25";
+const STEPS: usize = 25;
 const RANKS: usize = 4;
 
-/// The job, or a restore that became it; what it prints is read at its end.
+/// The job, or a restore that became it.
 struct Ranks<'a> {
     rig: &'a Rig,
-    child: Child,
+    client: Client,
 }
 
 impl<'a> Ranks<'a> {
-    fn begin(rig: &'a Rig, mut command: Command) -> Self {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let child = command.spawn().expect("it starts");
-        Self { rig, child }
-    }
-
     fn start(rig: &'a Rig) -> Self {
         let script = package_dir().join("programs/ranks.py").display().to_string();
         let place = rig.dir.display().to_string();
         let options = ["-m", "2GiB", "-g", "all", "--name", "one"];
-        let mut command = rig.run(&options, &python(), &[&script, STEPS, &place]);
+        let mut command = rig.run(&options, &python(), &[&script, &STEPS.to_string(), &place]);
         command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1"), ("PARALLEL", "0")]);
         command.env("HOME", &rig.dir);
-        let ranks = Self::begin(rig, command);
-        ranks.all_train();
-        ranks
+        let client = Client::start(command);
+        trains(rig, "one");
+        rig.eventually(PATIENCE, "all ranks use a GPU", || {
+            let jobs = rig.jobs();
+            let job = jobs.iter().find(|view| view["name"] == "one");
+            job.and_then(|view| view["clients"].as_array().map(Vec::len)) >= Some(RANKS)
+        });
+        Self { rig, client }
     }
 
     fn restored(rig: &'a Rig, criu: &Path, folder: &Path) -> Self {
         let folder = folder.display().to_string();
-        let ranks = Self::begin(rig, with_criu(rig, criu, &["restore", &folder]));
-        rig.eventually(PATIENCE, "it runs", || state(rig, "one") == "running");
-        ranks
-    }
-
-    /// Waits until all have memory on the GPU.
-    fn all_train(&self) {
-        trains(self.rig, "one");
-        self.rig.eventually(PATIENCE, "all ranks use the GPU", || {
-            let jobs = self.rig.jobs();
-            let job = jobs.iter().find(|view| view["name"] == "one");
-            job.and_then(|view| view["clients"].as_array().map(Vec::len)) >= Some(RANKS)
-        });
+        let client = Client::start(with_criu(rig, criu, &["restore", &folder]));
+        client.wait_for_stderr("runs again");
+        Self { rig, client }
     }
 
     fn crash(mut self) {
-        kill_all(self.rig, self.child.id(), "one");
-        self.child.wait().expect("ours");
+        kill_all(self.rig, self.client.pid(), "one");
+        self.client.kill();
     }
 
     /// Its losses, at its end.
-    fn losses(self) -> String {
-        std::fs::write(go(self.rig), b"").expect("ours");
-        let output = self.child.wait_with_output().expect("ours");
-        std::fs::remove_file(go(self.rig)).expect("ours");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+    fn losses(mut self) -> Vec<String> {
         let rig = self.rig;
+        std::fs::write(go(rig), b"").expect("ours");
+        let losses = (0..STEPS).map(|_| self.client.answer()).collect();
+        assert_eq!(self.client.finish().code(), Some(0));
+        std::fs::remove_file(go(rig)).expect("ours");
         rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        losses
     }
 }
 
