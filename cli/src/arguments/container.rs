@@ -60,6 +60,9 @@ pub struct Register {
     /// Never more than this, whatever is asked or set later: KEY=VALUE as in `partage set`
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub at_most: Vec<String>,
+    /// Give up after this time, also where no broker answers
+    #[arg(long, value_name = "DUR", default_value = "45s", allow_hyphen_values = true)]
+    pub timeout: String,
     /// Control group that the job owns (default: the process's own)
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,

@@ -178,6 +178,8 @@ fn what_a_registration_cannot_have_at_most_is_refused_before_anybody_is_asked() 
     }
     let (code, _, err) = result(bench.partage(&["register", "--pid", "77", "--engine-words", "shard:5"]));
     assert!(code == 2 && err.contains("--engine"), "{code}: {err}");
+    let (code, _, err) = result(bench.partage(&["register", "--pid", "77", "--timeout", "8"]));
+    assert!(code == 2 && err.contains("--timeout: "), "{code}: {err}");
     let (code, _, err) = result(bench.partage(&["register", "--pid", "77", "--name", "7up"]));
     assert!(code == 2 && err.contains("--name"), "{code}: {err}");
 }

@@ -4,21 +4,18 @@
 use std::time::{Duration, Instant};
 
 use partage_protocol::admin::{Admitted, AtMost, JobView, RegisterRequest, Reply, Request, RunRequest};
-use partage_protocol::size::{NONE, parse_amount};
+use partage_protocol::size::{NONE, parse_amount, parse_duration};
 use serde_json::json;
 
 use crate::arguments::{Numbers, Register, Run};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
-use crate::launch::place::Place;
+use crate::launch::place::{Place, Rule};
 use crate::launch::run_settings::{check_name, read_settings};
 use crate::link::connection::ConnectionError;
 use crate::show::devices::devices_text;
 use crate::show::report::Report;
 use crate::show::time;
-
-/// How long the command waits for an answer; a broker that first has to open the driver takes its time.
-const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Pause before a broker that is not there is looked for again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,6 +30,8 @@ pub enum Answer {
 
 /// `partage register`.
 pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place, report: &Report) -> Outcome<u8> {
+    let patience = parse_duration(&arguments.timeout);
+    let patience = patience.map_err(|why| Failure::invalid(format!("--timeout: {why}")))?;
     let request = RegisterRequest {
         pid: arguments.pid,
         cgroup: arguments.cgroup.clone(),
@@ -50,9 +49,12 @@ pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place,
     if let Some(name) = &request.run.name {
         check_name(name).map_err(|why| Failure::invalid(format!("--name: {why}")))?;
     }
-    // Nobody else is there to start a private broker.
-    drop(launch_broker::reach(place)?);
-    let text = match ask(&request, place, Instant::now() + PATIENCE)? {
+    let deadline = Instant::now() + Duration::from_nanos(patience);
+    if place.rule == Rule::Private {
+        // Nobody else is there to start one.
+        drop(launch_broker::reach(place)?);
+    }
+    let text = match ask(&request, place, deadline)? {
         Answer::Admitted(admitted) => {
             let on = devices_text(&admitted.devices) + &time::terms_text(&admitted.terms);
             let (pid, job) = (arguments.pid, &admitted.job);
