@@ -89,11 +89,13 @@ class Tensorboard:
     def __init__(self):
         from tensorboardX import SummaryWriter
 
-        self.writer = SummaryWriter(at("runs"), flush_secs=1)
+        self.writer = SummaryWriter(at("runs"))
 
     def __call__(self, count, word):
         # Its numbers have 24 bits.
         self.writer.add_scalar("word", word & 0xFFFFFF, count)
+        # A thread of its own writes.
+        self.writer.flush()
         return 0
 
     def close(self):
