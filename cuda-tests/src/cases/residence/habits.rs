@@ -200,7 +200,7 @@ pub(super) struct Program<'a> {
 impl<'a> Program<'a> {
     pub(super) fn new(rig: &'a Rig, (habit, redirect): Habit, folder: &str) -> Self {
         let folder = rig.dir.join(folder);
-        std::fs::create_dir_all(&folder).expect("ours");
+        std::fs::create_dir_all(folder.join("tmp")).expect("ours");
         Self {
             rig,
             habit,
@@ -217,8 +217,8 @@ impl<'a> Program<'a> {
             &python(),
             &[&script, self.habit, &place],
         );
-        // Where wandb keeps notes of its own.
-        run.env("HOME", &self.folder);
+        // Where wandb keeps notes of its own, and what it leaves when it is killed.
+        run.env("HOME", &self.folder).env("TMPDIR", self.folder.join("tmp"));
         Client::start(self.through_a_shell(run, true))
     }
 
