@@ -25,7 +25,6 @@ use partage_broker::snapshot::{dump, inside, last_step, open_files, opening, res
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::watchdog::Watchdog;
 use partage_broker::watch::{log, notify};
-
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 

@@ -147,6 +147,9 @@ pub(super) fn restore(order: &RestoreOrder, images: &Path, manifest: &Manifest) 
         }
     }
     finish(command, &work.join("restore.log"))?;
+    if !last_step::is_done(work) {
+        return Err("its last step was killed before the pages were verified".to_owned());
+    }
     let pid = std::fs::read_to_string(work.join("pid")).map_err(|error| format!("CRIU left no pid file: {error}"))?;
     pid.trim()
         .parse()

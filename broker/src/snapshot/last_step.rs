@@ -25,6 +25,9 @@ pub const WHAT: &str = "PARTAGE_RESTORE_WHAT";
 /// What whoever reads the pages says once they are verified.
 pub const VERIFIED: &str = "verified";
 
+/// What the last step leaves beside its orders once all is well: without it no tree is restored, whatever CRIU says.
+const JUDGED: &str = "judged";
+
 /// What there is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct What {
@@ -49,6 +52,12 @@ pub fn leave(manifest: &Manifest, verified: i32, folder: &Path) -> Result<PathBu
     let text = serde_json::to_vec(&what).map_err(|error| error.to_string())?;
     std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(path)
+}
+
+/// Did the last step of the folder's restore say that all is well? It may have been killed.
+#[must_use]
+pub fn is_done(folder: &Path) -> bool {
+    folder.join(JUDGED).exists()
 }
 
 /// Waits until the pages are verified. `false`: they are not what was written, or nobody reads them any more.
@@ -78,7 +87,9 @@ impl Call {
         let what: Option<What> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let is_done = what.is_some_and(|what| {
             what.bound.iter().for_each(bound::bind);
-            sockets::end(&what.ended) && are_verified(Path::new(&format!("/proc/1/fd/{}", what.verified)))
+            sockets::end(&what.ended)
+                && are_verified(Path::new(&format!("/proc/1/fd/{}", what.verified)))
+                && std::fs::write(path.with_file_name(JUDGED), "").is_ok()
         });
         if !is_done {
             // CRIU would go on whatever we say: all of this namespace ends, but for its first process, which says so.

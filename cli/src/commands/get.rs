@@ -60,7 +60,10 @@ fn job_text(style: &Style, job: &JobView) -> String {
         }
         let is_containers = !container.id.is_empty() || container.name.is_some();
         let label = if is_containers { "container" } else { "registered" };
-        lines.push((label, style.text(text.trim_start_matches([',', ' ']))));
+        let text = text.trim_start_matches([',', ' ']);
+        if !text.is_empty() {
+            lines.push((label, style.text(text)));
+        }
     }
     if let Some(engine) = &job.engine {
         lines.push(("engine", style.text(&engine_text(engine))));

@@ -16,10 +16,13 @@
 //! no file is made but an empty one to append to; with `refuse` every difference refuses. *Appended to only*: CRIU
 //! takes it with any length, and no other.
 
+use std::cmp::Ordering;
+
 use partage_protocol::size::format_bytes;
 use partage_protocol::snapshot::{FilesMode, OpenFile, Writes};
 
 use super::now::{Now, Seen, Writer};
+use super::words::typed;
 
 /// What is done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,20 +173,18 @@ impl Refusal {
     pub(super) fn words(&self, file: &OpenFile, mode: FilesMode) -> (String, String) {
         let (path, had) = (&file.path, format_bytes(file.bytes));
         let back = format!("put the file back that was there, or restore another generation (--generation N): {path}");
-        let other = format!(
-            "{back}; or have another file taken for it: truncate -s {} {path}, and restore with --files keep",
-            file.bytes
+        let made = format!(
+            "truncate -s {} {}, and restore with --files keep",
+            file.bytes,
+            typed(path)
         );
         match self {
-            Self::Gone => (format!("{path} is gone; the job had it open, with {had}"), other),
+            Self::Gone => (
+                format!("{path} is gone; the job had it open, with {had}"),
+                format!("{back}; or have another file taken for it: {made}"),
+            ),
             Self::Odd => (format!("{path} is no file now; it was one of {had}"), back),
-            Self::Other(bytes) => {
-                let bytes = format_bytes(*bytes);
-                (
-                    format!("{path} is another file now, of {bytes}; the job had one of {had} open"),
-                    other,
-                )
-            }
+            Self::Other(bytes) => another(file, *bytes, &back, &made),
             Self::Shorter(bytes) => {
                 let bytes = format_bytes(*bytes);
                 (
@@ -237,6 +238,22 @@ impl Refusal {
             ),
         }
     }
+}
+
+/// What is said of another file of that length.
+fn another(file: &OpenFile, bytes: u64, back: &str, made: &str) -> (String, String) {
+    let hint = match bytes.cmp(&file.bytes) {
+        Ordering::Less => format!("{back}; or have this one taken for it: {made}"),
+        Ordering::Equal => format!("{back}; --files keep takes this one for it"),
+        // Its end would be lost.
+        Ordering::Greater => back.to_owned(),
+    };
+    let (bytes, had) = (format_bytes(bytes), format_bytes(file.bytes));
+    let message = format!(
+        "{} is another file now, of {bytes}; the job had one of {had} open",
+        file.path
+    );
+    (message, hint)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod judge;
 mod now;
 pub mod order;
 mod saving;
+mod words;
 mod writes;
 
 pub use saving::{refuse_too_large, save};

@@ -4,6 +4,7 @@
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use partage_protocol::snapshot::{FilesAnswer, FilesMode, FilesOrder};
 
@@ -39,10 +40,10 @@ impl Care<'_> {
     ///
     /// # Errors
     /// What is in the way, or the damage.
-    pub fn apply(&self, pages: &mut Pages) -> Outcome<Vec<String>> {
+    pub fn apply(&self, pages: &mut Pages, until: Instant) -> Outcome<Vec<String>> {
         let mut notes = self.ask(true, false)?;
         if notes.is_none() {
-            pages.wait()?;
+            pages.wait(until)?;
             notes = self.ask(true, true)?;
         }
         Ok(notes.unwrap_or_default())

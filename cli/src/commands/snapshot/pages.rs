@@ -12,11 +12,14 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::processes::Folder;
 use crate::failure::{Failure, Outcome};
 use crate::launch::installed;
+
+/// Between two looks whether it has ended.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// The process that verifies them; it ends with this value.
 pub struct Pages {
@@ -53,14 +56,23 @@ impl Pages {
         self.word.as_fd()
     }
 
-    /// Waits until all are verified; the word stays in the pipe.
+    /// Waits until all are verified, at most until then; the word stays in the pipe.
     ///
     /// # Errors
-    /// What is damaged.
-    pub fn wait(&mut self) -> Outcome<()> {
-        let status = self.process.wait();
-        let status = status.map_err(|error| Failure::failed(format!("the broker's program: {error}")))?;
-        self.judged(status)
+    /// What is damaged, or that the time is over.
+    pub fn wait(&mut self, until: Instant) -> Outcome<()> {
+        loop {
+            let ended = self.process.try_wait();
+            let ended = ended.map_err(|error| Failure::failed(format!("the broker's program: {error}")))?;
+            match ended {
+                Some(status) => return self.judged(status),
+                None if Instant::now() >= until => {
+                    let message = format!("the pages of {} were not verified in time", self.shown.display());
+                    return Err(Failure::failed(message).hint("--timeout gives it longer"));
+                }
+                None => std::thread::sleep(GLANCE),
+            }
+        }
     }
 
     /// What became of a restore that was given up at `until`: damage is the reason of whatever went wrong before.
@@ -72,7 +84,7 @@ impl Pages {
             return restored;
         }
         // Where the processes run, it has said the word and ends now.
-        self.wait().and(restored)
+        self.wait(until).and(restored)
     }
 
     fn judged(&mut self, status: ExitStatus) -> Outcome<()> {
@@ -85,7 +97,8 @@ impl Pages {
             let _ = stderr.read_to_string(&mut said);
         }
         if said.trim().is_empty() {
-            said = format!("its pages could not be verified ({status})");
+            let message = format!("the verification of {} was ended ({status})", self.shown.display());
+            return Err(Failure::failed(message).hint("restore it again"));
         }
         Err(damaged(&self.shown, &said))
     }

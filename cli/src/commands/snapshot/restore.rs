@@ -162,10 +162,10 @@ fn run(
             return Err(Failure::new(Kind::NotAllowed, message).hint("restore it outside the container"));
         }
     };
-    let files = care.apply(&mut pages)?;
+    let until = Instant::now() + order.within;
+    let files = care.apply(&mut pages, until)?;
     files.iter().for_each(|note| report.say(note));
     let mut connection = launch_broker::reach(place)?;
-    let until = Instant::now() + order.within;
     expect(&mut connection, (manifest, order.within), files, place)?;
     let signals = supervise::block().map_err(|error| Failure::failed(error.desc()))?;
     let work = Work::new()?;
