@@ -54,7 +54,7 @@ pub struct Register {
     /// The engine's own id of the job, e.g. slurm:4711; a TARGET from then on
     #[arg(long, value_name = "ENGINE:ID")]
     pub engine: Option<String>,
-    /// What the engine gave the job, in its words; ps and why show them
+    /// What the engine gave the job, in its words; ps and get show them, why root's alone
     #[arg(long, value_name = "TEXT", requires = "engine")]
     pub engine_words: Option<String>,
     /// Never more than this, whatever is asked or set later: KEY=VALUE as in `partage set`
