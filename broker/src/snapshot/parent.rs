@@ -81,11 +81,11 @@ fn fork_as(number: u32, fork: impl FnOnce() -> nix::Result<ForkResult>) -> Optio
     let before = std::fs::read_to_string(LAST).ok()?;
     std::fs::write(LAST, (number - 1).to_string()).ok()?;
     let forked = fork();
-    if matches!(forked, Ok(ForkResult::Child)) {
-        return forked.ok();
+    // Those that come now take none of the tree's numbers, which are mostly the next ones. The new process says so
+    // before it starts any; a word of ours could come after that, and between a word of CRIU's and its fork.
+    if !matches!(forked, Ok(ForkResult::Parent { .. })) {
+        let _ = std::fs::write(LAST, before.trim());
     }
-    // Those that come now take none of the tree's numbers, which are mostly the next ones.
-    let _ = std::fs::write(LAST, before.trim());
     forked.ok()
 }
 
