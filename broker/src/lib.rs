@@ -5,7 +5,7 @@
 //! `residence` (jobs whose memory leaves its devices), [`server`] (the loop around them), [`state`] (clients, files and
 //! where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
 //! [`dispatcher`] (the thread that moves the gates), [`views`] (the thread that answers `ps` and its like), [`watch`]
-//! (events and log).
+//! (events and log), [`metrics`] (what a monitoring system reads).
 
 pub mod clock;
 pub mod config;
@@ -17,6 +17,7 @@ pub mod host;
 pub mod invariants;
 mod kept_file;
 pub mod kind;
+pub mod metrics;
 pub mod peer;
 mod registration;
 mod residence;

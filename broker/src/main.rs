@@ -17,6 +17,7 @@ use partage_broker::host::proc::Proc;
 use partage_broker::host::user_database::{self, UserHelper};
 use partage_broker::host::{checkpoint, inherited};
 use partage_broker::kind::Kind;
+use partage_broker::metrics::Listener;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::given;
 use partage_broker::server::limits::raise_descriptor_limit;
@@ -194,6 +195,7 @@ fn check(files: &[PathBuf], system: &Path) -> ExitCode {
         Ok(config) => {
             let mut warnings = config.policy.rules.warnings();
             warnings.extend(unknown_groups(&config.policy.rules));
+            warnings.extend(config.metrics.warning());
             warnings.iter().for_each(|text| println!("warning: {text}"));
             println!("ok: {}", config.counts());
             ExitCode::SUCCESS
@@ -242,11 +244,8 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let descriptors = raise_descriptor_limit();
     let version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")");
     info!(version, kind = kind.word(), directory = %directory.path().display(), descriptors, "starting");
-
-    for note in &notes {
-        warn!(note, "inherited");
-    }
-
+    notes.iter().for_each(|note| warn!(note, "inherited"));
+    let (metrics, metrics_error) = Listener::bind(&config.metrics);
     let private_exit = (kind == Kind::Private).then_some(IDLE_EXIT_SECONDS);
     let parts = Parts {
         directory: directory.clone(),
@@ -255,6 +254,7 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
         processes: Box::new(Proc),
         random,
         notes,
+        metrics_error,
         idle_exit_ns: arguments
             .idle_exit
             .or(private_exit)
@@ -267,6 +267,9 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
     let user_helper = UserHelper::new(user_database::helper_command())?;
     let server = Server::new(driver, gpu, (helpers, user_helper), &directory, given)?;
+    if let Some(metrics) = metrics {
+        metrics.start(directory.admin_socket());
+    }
     if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
         warn!(%error, "the service manager was not told");
     }

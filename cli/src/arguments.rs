@@ -6,6 +6,7 @@ mod config;
 mod container;
 mod demo;
 mod install;
+mod metrics;
 mod on_full;
 mod outside;
 mod quota;
@@ -29,6 +30,7 @@ pub use config::{Config, ConfigAction};
 pub use container::{Cdi, CdiAction, CdiGenerate, CreateRuntime, Hook, HookAction, Numbers, Register};
 pub use demo::Demo;
 pub use install::{Install, StartNow, Uninstall};
+pub use metrics::Metrics;
 pub use on_full::OnFull;
 pub use outside::Tcp;
 pub use quota::{Quota, QuotaAction};
@@ -116,6 +118,7 @@ pub enum Command {
     Install(Install),
     Uninstall(Uninstall),
     Events(Events),
+    Metrics(Metrics),
     Completions(Completions),
     Man(Man),
     Version(Version),
@@ -298,7 +301,11 @@ pub struct Ps {
 
 /// Show the GPUs, what of them is committed, queue and broker
 #[derive(Args, Debug)]
-pub struct Status {}
+pub struct Status {
+    /// Print one line for Nagios and its like, and exit with 0 (ok), 1 (warning) or 2 (critical)
+    #[arg(long)]
+    pub check: bool,
+}
 
 /// Show who waits, in order: what for, and a guess of how long still
 #[derive(Args, Debug)]

@@ -25,8 +25,8 @@ use clap::error::ErrorKind;
 use arguments::{Arguments, CdiAction, Command, HookAction};
 use commands::container::{cdi, hook, register};
 use commands::{
-    about, broker, config, demo, doctor, events, get, install, man, ps, queue, quota, residence, run, set, sim,
-    snapshot, status, stop, verify, why,
+    about, broker, config, demo, doctor, events, get, install, man, metrics, ps, queue, quota, residence, run, set,
+    sim, snapshot, status, status_check, stop, verify, why,
 };
 use failure::{Failure, Outcome};
 use launch::place::{Host, Place};
@@ -86,6 +86,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
             run::run(arguments, sources, place, report)
         }
         Command::Ps(arguments) => ps::ps(arguments, place, report),
+        Command::Status(arguments) if arguments.check => status_check::check(place, report),
         Command::Status(_) => status::status(place, report),
         Command::Queue(_) => queue::queue(place, report),
         Command::Set(arguments) => set::set(arguments, place, report),
@@ -141,6 +142,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Doctor(arguments) => doctor::doctor(arguments, place, report),
         Command::Verify(arguments) => verify::verify(arguments, place, report),
         Command::Events(arguments) => events::events(arguments, place, report),
+        Command::Metrics(arguments) => metrics::metrics(arguments, place, report),
         Command::Completions(arguments) => about::completions(arguments),
         Command::Man(arguments) => man::write(arguments, report),
         Command::Version(_) => about::version(report),

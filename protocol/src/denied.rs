@@ -27,9 +27,9 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Denials of every reason.
+    /// Denials by reason, in words: every count but [`Self::recovered`].
     #[must_use]
-    pub fn all(&self) -> u64 {
+    pub fn by_reason(&self) -> [(&'static str, u64); 6] {
         let Self {
             limit,
             card_full,
@@ -39,8 +39,21 @@ impl Denied {
             total,
             recovered: _,
         } = *self;
-        let counts = [limit, card_full, no_broker, overhead, process_limit, total];
-        counts.into_iter().fold(0, u64::saturating_add)
+        [
+            ("limit", limit),
+            ("card full", card_full),
+            ("no broker", no_broker),
+            ("overhead", overhead),
+            ("process limit", process_limit),
+            ("total", total),
+        ]
+    }
+
+    /// Denials of every reason.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        let counts = self.by_reason().into_iter();
+        counts.map(|(_, count)| count).fold(0, u64::saturating_add)
     }
 
     /// Those that the program did not recover from.

@@ -25,6 +25,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) broker: BrokerTable,
     #[serde(default)]
+    pub(super) metrics: MetricsTable,
+    #[serde(default)]
     pub(super) class: BTreeMap<Spanned<String>, ClassTable>,
     #[serde(default)]
     pub(super) rule: Vec<Spanned<RuleTable>>,
@@ -79,4 +81,13 @@ pub(super) struct BrokerTable {
     pub(super) log_size: Option<Spanned<String>>,
     pub(super) poll: Option<Spanned<String>>,
     pub(super) clients_per_user: Option<Spanned<usize>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    pub(super) listen: Option<Spanned<String>>,
+    pub(super) labels: Option<Vec<Spanned<String>>>,
+    pub(super) token_file: Option<Spanned<String>>,
+    pub(super) most_series: Option<Spanned<usize>>,
 }

@@ -12,7 +12,7 @@ use super::error::ConfigError;
 use crate::snapshot::folder::who_else;
 
 /// A file's text, if nobody else can change it.
-pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     let fail = |why: io::Error| ConfigError::Read {
         path: path.to_owned(),
         why,

@@ -88,6 +88,7 @@ impl Config {
         self.merge_audit(file.audit, source)?;
         self.merge_aliases(&file.aliases);
         self.merge_broker(file.broker, source)?;
+        self.metrics.merge(file.metrics, source)?;
         let index = names.next_file();
         rules::merge_presets(&mut self.policy.rules, file.class, source)?;
         for rule in file.rule {

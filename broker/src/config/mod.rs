@@ -30,6 +30,11 @@
 //! log_size = "8MiB"
 //! poll = "500ms"         # pause between two looks at the devices while jobs live
 //! clients_per_user = 4096
+//! [metrics]              # for a monitoring system; off unless it says where to listen
+//! listen = "127.0.0.1:9811"
+//! labels = ["user"]      # what names somebody and is told all the same
+//! token_file = "/etc/partage/metrics.token"
+//! most_series = 50000
 //! [class.small]          # numbers to start from, under a name
 //! mem = "8GiB"
 //! [[rule]]               # whom it is about, and the most that their jobs may have
@@ -46,6 +51,7 @@ mod error;
 mod file;
 mod guard;
 mod merge;
+mod metrics;
 mod nearest;
 mod rule_tables;
 mod rules;
@@ -56,5 +62,7 @@ mod tests;
 mod unknown_groups;
 
 pub use error::ConfigError;
+pub(crate) use guard::read as read_guarded;
+pub use metrics::{Listen, MetricsSettings};
 pub use settings::{Config, SYSTEM_FILE};
 pub use unknown_groups::unknown_groups;

@@ -8,6 +8,7 @@ use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
 use partage_protocol::units::{MIB, SECOND_NS};
 
+use super::metrics::MetricsSettings;
 use crate::kind::Kind;
 
 /// The file that makes a host managed.
@@ -26,6 +27,8 @@ pub struct Config {
     pub poll_ns: u64,
     /// Most clients of one user; more are refused.
     pub clients_per_user: usize,
+    /// What a monitoring system is told, and where.
+    pub metrics: MetricsSettings,
     /// What the policy is told, but for what [`for_policy`](Self::for_policy) sets.
     pub policy: partage_policy::Config,
 }
@@ -38,6 +41,7 @@ impl Default for Config {
             log_size: 8 * MIB,
             poll_ns: SECOND_NS / 2,
             clients_per_user: 4096,
+            metrics: MetricsSettings::default(),
             policy: partage_policy::Config {
                 max_class: Class::Normal,
                 split: Split::User,
@@ -105,6 +109,7 @@ impl Config {
             ("[broker] log_level", self.log_level != new.log_level),
             ("[broker] log_size", self.log_size != new.log_size),
             ("[broker] poll", self.poll_ns != new.poll_ns),
+            ("[metrics]", self.metrics != new.metrics),
         ];
         self.clients_per_user = new.clients_per_user;
         self.policy.take(new.policy);

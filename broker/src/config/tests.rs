@@ -5,13 +5,14 @@ mod bad_files;
 
 use std::path::Path;
 
+use partage_metrics::JobLabel;
 use partage_policy::{Order, QueueRules, Response, Split};
 use partage_protocol::aliases::Family;
 use partage_protocol::terms::Class;
 use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::{MIB, SECOND_NS};
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Listen, MetricsSettings};
 use crate::kind::Kind;
 use crate::testing::Scratch;
 
@@ -141,6 +142,24 @@ fn the_order_of_the_queue_and_the_split_of_time_are_read() {
 }
 
 #[test]
+fn where_metrics_are_served_and_whom_they_name_is_read() {
+    let main = "schema = 1\n[metrics]\nlisten = \"127.0.0.1:9811\"\nlabels = [\"user\", \"name\", \"user\"]\n";
+    let config = load(
+        main,
+        Some("schema = 1\n[metrics]\ntoken_file = \"/t\"\nmost_series = 7\n"),
+    )
+    .expect("valid");
+    let expected = MetricsSettings {
+        listen: Listen::parse("127.0.0.1:9811").ok(),
+        labels: vec![JobLabel::Name, JobLabel::User],
+        token_file: Some("/t".into()),
+        most_series: 7,
+    };
+    assert_eq!(config.metrics, expected);
+    assert_eq!(Config::default().metrics.listen, None);
+}
+
+#[test]
 fn the_page_about_the_configuration_shows_every_default() {
     let page = include_str!("../../../docs/configuration.md");
     let example = page
@@ -183,7 +202,16 @@ fn the_page_about_the_configuration_shows_every_key() {
             || examples.contains(&format!("\n{key} ="))
     };
     check(keys("", ""), &is_table);
-    for table in ["gpu.0", "admission", "time", "audit", "aliases", "broker", "class.a"] {
+    for table in [
+        "gpu.0",
+        "admission",
+        "time",
+        "audit",
+        "aliases",
+        "broker",
+        "metrics",
+        "class.a",
+    ] {
         let is_line = |key: &str| examples.contains(&format!("\n{key} ="));
         check(keys(&format!("[{table}]\n"), ""), &is_line);
     }

@@ -285,6 +285,7 @@ impl StateDriver {
             notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),
             invariant_violations: invariants::count(),
+            metrics_error: self.metrics_error.clone(),
         }
     }
 

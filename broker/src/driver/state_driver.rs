@@ -59,6 +59,8 @@ pub struct Parts {
     pub random: fn() -> [u8; 32],
     /// Sentences about what the broker inherited and could not shed.
     pub notes: Vec<String>,
+    /// Why metrics are not served where the configuration says.
+    pub metrics_error: Option<String>,
     /// Nanoseconds without job, client or request after which the broker leaves.
     pub idle_exit_ns: Option<u64>,
 }
@@ -80,6 +82,8 @@ pub struct StateDriver {
     pub(super) notes: Vec<String>,
     /// How many of them a run was told.
     pub(super) notes_told: usize,
+    /// Why metrics are not served.
+    pub(super) metrics_error: Option<String>,
     /// What waits until the devices are known.
     pub(super) held: VecDeque<Hold>,
     pub(super) started: Now,
@@ -143,6 +147,7 @@ impl StateDriver {
             random: parts.random,
             notes: parts.notes,
             notes_told: 0,
+            metrics_error: parts.metrics_error,
             held: VecDeque::new(),
             started: now,
             idle_exit_ns: parts.idle_exit_ns,

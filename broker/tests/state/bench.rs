@@ -168,6 +168,7 @@ impl Bench {
             processes: Box::new(processes),
             random: unlike,
             notes: Vec::new(),
+            metrics_error: None,
             idle_exit_ns: Some(60 * SECOND_NS),
         };
         let now = Now {

@@ -58,7 +58,9 @@ partage
     `sudo partage install` puts Partage in place for every user of this host
   simulate simulator fake
     `partage sim` gives a command a simulated machine
-  metrics stat export query
+  prometheus exporter export
+    `partage metrics` prints the numbers for a monitoring system; docs/metrics.md says how the broker serves them
+  stat query
     `partage ps --json` and `partage status --json` have every number
   -l -L --list-gpus -q --query-gpu -i --id
     `partage status` shows the GPUs, and `partage status --json` every number

@@ -179,6 +179,7 @@ pub fn unmanaged() -> UnmanagedView {
 /// A private broker with one device.
 pub fn status(socket_dir: &Path) -> StatusView {
     StatusView {
+        totals: Vec::new(),
         broker: BrokerView {
             pid: 4100,
             version: "0.1.0 (0123456789ab)".to_owned(),
@@ -201,6 +202,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             config: None,
             notes: vec![],
             invariant_violations: 0,
+            metrics_error: None,
         },
         devices: vec![DeviceView {
             index: 3,

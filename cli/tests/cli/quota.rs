@@ -9,6 +9,7 @@ use partage_protocol::units::GIB;
 
 fn total(index: u32, used: u64) -> TotalView {
     TotalView {
+        user: None,
         rule: "quota-user-alice".to_owned(),
         file: "90-quota.toml".to_owned(),
         line: 7,

@@ -157,6 +157,7 @@ fn events() -> Vec<Reply> {
 
 fn configuration(file: &str) -> Vec<Reply> {
     let total = TotalView {
+        user: None,
         rule: "quota-user-margarethe".to_owned(),
         file: "90-quota.toml".to_owned(),
         line: 7,

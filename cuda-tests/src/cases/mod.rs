@@ -31,6 +31,7 @@ mod limits;
 mod marks;
 mod matrix;
 mod messages;
+mod metrics;
 mod namespaces;
 mod overhead;
 mod ownership;
@@ -114,6 +115,7 @@ pub fn all() -> Vec<Case> {
         time::cases(),
         time_bare::cases(),
         messages::cases(),
+        metrics::cases(),
         refusals::cases(),
         namespaces::cases(),
         verified::cases(),

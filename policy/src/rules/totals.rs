@@ -15,6 +15,13 @@ pub(crate) struct TotalId {
     whose: Whose,
 }
 
+impl TotalId {
+    /// Do all about whom the rule is share it?
+    pub(crate) fn is_everybodys(&self) -> bool {
+        self.whose == Whose::Everybody
+    }
+}
+
 /// Which of a rule's totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Of {

@@ -41,7 +41,12 @@ impl Books {
                 reason: queued.reason.clone(),
             })
         });
+        let totals = match broker.is_admin {
+            true => self.live_totals(machine),
+            false => Vec::new(),
+        };
         StatusView {
+            totals,
             broker,
             devices,
             queue: queue.collect(),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The totals that hold for a user, and what is used of each.
+//! The totals that hold for a user, or that live jobs share, and what is used of each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::{TotalUnit, TotalView};
 use partage_protocol::units::DeviceUuid;
 
 use crate::books::Books;
-use crate::device::Device;
+use crate::device::{Device, DeviceAccount};
 use crate::machine::Machine;
 use crate::rules::{Facts, Sharing, TotalId, Written};
 
@@ -21,17 +21,50 @@ impl Books {
         let own = self.jobs.values().filter(|job| job.record.facts().uid == facts.uid);
         ids.extend(own.flat_map(|job| job.totals.iter().cloned()));
         let shared = ids.iter().filter_map(|id| Some((id, rules.sharing(id)?)));
+        let accounts = self.accounts(machine);
         shared
-            .flat_map(|(id, sharing)| self.views_of(id, &sharing, machine))
+            .flat_map(|(id, sharing)| self.views_of(id, &sharing, &accounts))
             .collect()
     }
 
-    fn views_of<M: Machine>(&self, id: &TotalId, sharing: &Sharing<'_>, machine: &M) -> Vec<TotalView> {
+    /// The totals that live jobs share, in the order of the file, with the user of those that each user has.
+    pub(crate) fn live_totals<M: Machine>(&self, machine: &M) -> Vec<TotalView> {
+        let live = self.jobs.values().filter(|job| !job.state().is_over());
+        let whose: BTreeMap<&TotalId, &str> = live
+            .flat_map(|job| job.totals.iter().map(|id| (id, job.record.user.as_str())))
+            .collect();
+        let accounts = self.accounts(machine);
+        let mut views = Vec::new();
+        for (id, user) in whose {
+            let Some(sharing) = self.rules().sharing(id) else {
+                continue;
+            };
+            let user = (!id.is_everybodys()).then(|| user.to_owned());
+            let of_id = self.views_of(id, &sharing, &accounts).into_iter();
+            views.extend(of_id.map(|view| TotalView {
+                user: user.clone(),
+                ..view
+            }));
+        }
+        views
+    }
+
+    fn accounts<M: Machine>(&self, machine: &M) -> BTreeMap<DeviceUuid, DeviceAccount> {
+        let account = |uuid: &DeviceUuid| Some((*uuid, self.account(*uuid, machine)?));
+        self.devices.keys().filter_map(account).collect()
+    }
+
+    fn views_of(
+        &self,
+        id: &TotalId,
+        sharing: &Sharing<'_>,
+        accounts: &BTreeMap<DeviceUuid, DeviceAccount>,
+    ) -> Vec<TotalView> {
         let mut views = Vec::new();
         for device in self.devices.values() {
             let uuid = device.seen.uuid;
-            if let Some((mem, account)) = sharing.mem.zip(self.account(uuid, machine)) {
-                let bound = self.bound(id, sharing, &account);
+            if let Some((mem, account)) = sharing.mem.zip(accounts.get(&uuid)) {
+                let bound = self.bound(id, sharing, account);
                 let holds = bound.iter().flat_map(|bound| &bound.account.holds);
                 let (used, held) = holds.fold((0_u64, 0_u64), |(used, held), hold| {
                     (used.saturating_add(hold.used), held.saturating_add(hold.committed()))
@@ -78,6 +111,7 @@ fn view<T>(
         text: written.text.clone(),
         device: device.map(|device| device.seen.uuid.to_string()),
         index: device.map(|device| device.seen.index),
+        user: None,
         unit,
         limit,
         used,

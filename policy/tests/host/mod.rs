@@ -484,5 +484,6 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         compute_overcommit_percent: 100,
         max_class: "realtime".into(),
         invariant_violations: 0,
+        metrics_error: None,
     }
 }

@@ -51,6 +51,9 @@ pub struct TotalView {
     /// Its index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
+    /// Whose it is, of a total that each user has; none where all share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// What is counted.
     pub unit: TotalUnit,
     /// At most so much.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{AuditView, ReadingView};
+use super::config::{AuditView, ReadingView, TotalView};
 use crate::denied::Denied;
 use crate::size::format_bytes;
 use crate::terms::Class;
@@ -17,6 +17,9 @@ pub struct StatusView {
     pub devices: Vec<DeviceView>,
     /// Jobs in the queue, next first.
     pub queue: Vec<QueuedView>,
+    /// The totals of rules that live jobs share, for administrators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub totals: Vec<TotalView>,
 }
 
 /// The broker.
@@ -66,6 +69,9 @@ pub struct BrokerView {
     /// Invariants of its own that it found broken since it started; each is a defect of Partage.
     #[serde(default)]
     pub invariant_violations: u64,
+    /// Why metrics are not served where the configuration says; none where they are, or where it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_error: Option<String>,
 }
 
 const fn all_once() -> u64 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fifty files that are wrong, each with the exact words that its author reads; and anything at all, which is answered.
+//! Sixty files that are wrong, each with the exact words that its author reads; and anything at all, which is answered.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,25 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 /// What follows `schema = 1`, so that the first line of each is line 2; and what is said after `p.toml, `.
-const BAD: [(&str, &str); 56] = [
+const BAD: [(&str, &str); 60] = [
+    (
+        "[metrics]\nlisten = \"localhost:9811\"",
+        "line 3, column 10: metrics.listen: \"localhost:9811\" is no address with a port: write 127.0.0.1:9811, \
+         [::1]:9811 or unix:/run/partage/metrics.sock",
+    ),
+    (
+        "[metrics]\nlabels = [\"user\", \"pid\"]",
+        "line 3, column 19: metrics.labels: \"pid\" is not one of name, user, container, namespace, pod, pod_uid, \
+         engine",
+    ),
+    (
+        "[metrics]\ntoken_file = \"token\"",
+        "line 3, column 14: metrics.token_file: a path that begins with /",
+    ),
+    (
+        "[metrics]\nport = 9811",
+        "line 3, column 1: unknown key `port`; known: listen, labels, token_file, most_series",
+    ),
     ("[rul]", "line 2, column 2: unknown key `rul`; did you mean `rule`?"),
     (
         "[[rules]]",

@@ -140,6 +140,7 @@ mod tests {
     fn machine(unmanaged_bytes: u64, notes: &[&str], unmanaged_notes: &[&str]) -> StatusView {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         StatusView {
+            totals: Vec::new(),
             broker: BrokerView {
                 pid: 1,
                 version: String::new(),
@@ -158,6 +159,7 @@ mod tests {
                 config: None,
                 notes: Vec::new(),
                 invariant_violations: 0,
+                metrics_error: None,
             },
             devices: vec![DeviceView {
                 index: 3,

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a monitoring system scrapes: an HTTP listener that owns nothing.
+//!
+//! ```text
+//!   Prometheus ──GET /metrics──► listener ──► request: may it have an answer?
+//!                                   │
+//!                                   ▼
+//!                                scrape ──status, ps, on admin.sock──► event loop ──► views
+//!                                   │ a text for everybody who asks within half a second
+//!                                   ▼
+//!                                partage-metrics
+//! ```
+//! Its threads are clients of the broker's own socket: nothing that they do, and nobody who connects to them, can keep
+//! the event loop. There are [`listener::MOST_CONNECTIONS`] at most, each for [`listener::PATIENCE`].
+
+mod ask;
+mod listener;
+mod request;
+mod scrape;
+
+pub use listener::Listener;
