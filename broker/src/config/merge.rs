@@ -15,6 +15,7 @@ use toml::Spanned;
 use super::error::ConfigError;
 use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTable};
 use super::guard;
+use super::log_filter::log_filter;
 use super::rules::{self, Names};
 use super::settings::Config;
 use super::source::{Source, one_of};
@@ -200,9 +201,7 @@ impl Config {
 
     fn merge_broker(&mut self, table: BrokerTable, source: Source<'_>) -> Result<(), ConfigError> {
         if let Some(level) = table.log_level {
-            source.read("broker.log_level", &level, |text| {
-                tracing_subscriber::EnvFilter::try_new(text)
-            })?;
+            source.read("broker.log_level", &level, log_filter)?;
             self.log_level = level.into_inner();
         }
         if let Some(text) = table.log_size {

@@ -50,6 +50,7 @@
 mod error;
 mod file;
 mod guard;
+mod log_filter;
 mod merge;
 mod metrics;
 mod nearest;
@@ -63,6 +64,7 @@ mod unknown_groups;
 
 pub use error::ConfigError;
 pub(crate) use guard::read as read_guarded;
+pub use log_filter::log_filter;
 pub use metrics::{Listen, MetricsSettings};
 pub use settings::{Config, SYSTEM_FILE};
 pub use unknown_groups::unknown_groups;

@@ -9,24 +9,26 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::config::log_filter;
 use crate::error::Error;
 
 /// Older files kept beside the newest.
 const KEPT: u32 = 3;
 
-/// Starts logging for the whole process. `level` is one of `error warn info debug trace` or a tracing filter;
+/// Starts logging for the whole process. `level` is read by [`log_filter`], else `info`;
 /// `size` is the bytes at which a new file is begun.
 ///
 /// # Errors
 /// [`Error::File`] when the log file cannot be opened.
 pub fn start(path: &Path, level: &str, size: u64, with_stderr: bool) -> Result<(), Error> {
     let file = RotatingFile::open(path, size).map_err(Error::file("open", path))?;
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = log_filter(level).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let json = tracing_subscriber::fmt::layer().json().with_writer(file);
     let is_terminal = io::stderr().is_terminal();
     let text = with_stderr.then(|| {
