@@ -17,7 +17,7 @@ pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use event::{EventDevice, EventNumbers, EventView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, ForeseenDevice, MoveView, MovedView, Reply, StayingView, Waiting};
-pub use request::{RegisterRequest, Request};
+pub use request::{MetricsRequest, RegisterRequest, Request};
 pub use status_views::{
     BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView, UnifiedView,
 };

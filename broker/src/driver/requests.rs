@@ -50,6 +50,7 @@ impl StateDriver {
             Request::Ps { all, after } => self.ps(to, caller, all, after.as_deref()),
             Request::Status => self.view(to, caller, What::Status),
             Request::Queue => self.view(to, caller, What::Queue),
+            Request::Metrics(asked) => self.view(to, caller, What::Metrics(asked)),
             Request::Get { target } => self.view(to, caller, What::Get(self.site.target(target))),
             Request::Set {
                 target,

@@ -8,19 +8,28 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket};
-use partage_protocol::admin::{Reply, Request};
+use partage_protocol::admin::Request;
 use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
+use serde::Deserialize;
 
 /// The broker did not answer, or not that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
-/// The answer to a request.
+/// The one reply that is asked for here: to read all of them would bring the code for all into the broker, which writes
+/// them alone.
+#[derive(Debug, Deserialize)]
+pub(super) struct Metrics {
+    pub(super) text: String,
+    pub(super) dropped: u64,
+}
+
+/// The answer to a request for metrics.
 ///
 /// # Errors
-/// [`Unanswered`] at the deadline, or where the broker leaves.
-pub(super) fn ask(path: &Path, request: &Request, deadline: Instant) -> Result<Reply, Unanswered> {
+/// [`Unanswered`] at the deadline, where the broker leaves, or where it refuses.
+pub(super) fn ask(path: &Path, request: &Request, deadline: Instant) -> Result<Metrics, Unanswered> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(|_| Unanswered)?;
     let address = UnixAddr::new(path).map_err(|_| Unanswered)?;

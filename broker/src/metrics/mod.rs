@@ -5,10 +5,8 @@
 //!   Prometheus ──GET /metrics──► listener ──► request: may it have an answer?
 //!                                   │
 //!                                   ▼
-//!                                scrape ──status, ps, on admin.sock──► event loop ──► views
-//!                                   │ a text for everybody who asks within half a second
-//!                                   ▼
-//!                                partage-metrics
+//!                                scrape ──admin.sock──► event loop ──► views ──► partage-metrics
+//!                                     a text for everybody who asks within half a second
 //! ```
 //! Its threads are clients of the broker's own socket: nothing that they do, and nobody who connects to them, can keep
 //! the event loop. There are [`listener::MOST_CONNECTIONS`] at most, each for [`listener::PATIENCE`].

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use partage_metrics::{JobLabel, Seen, exposition};
-use partage_protocol::admin::{Reply, Request};
+use partage_metrics::JobLabel;
+use partage_protocol::admin::{MetricsRequest, Request};
 
 use super::ask::{Unanswered, ask};
 
@@ -55,46 +55,15 @@ impl Scraper {
         {
             return Ok(Arc::clone(text));
         }
-        let seen = self.sample(last.dropped, deadline)?;
-        let made = exposition(&seen, &self.labels, self.most_series);
+        let asked = Request::Metrics(MetricsRequest {
+            labels: self.labels.iter().map(|label| label.word().to_owned()).collect(),
+            most_series: Some(self.most_series as u64),
+            dropped_before: last.dropped,
+        });
+        let made = ask(&self.socket, &asked, deadline)?;
         last.dropped = last.dropped.saturating_add(made.dropped);
         let text: Arc<str> = made.text.into();
         last.text = Some((Instant::now(), Arc::clone(&text)));
         Ok(text)
-    }
-
-    fn sample(&self, dropped_before: u64, deadline: Instant) -> Result<Seen, Unanswered> {
-        let Reply::Status(status) = ask(&self.socket, &Request::Status, deadline)? else {
-            return Err(Unanswered);
-        };
-        let (mut jobs, mut unmanaged, mut more) = (Vec::new(), Vec::new(), true);
-        while more {
-            let after = jobs
-                .last()
-                .map(|job: &partage_protocol::admin::JobView| job.job.clone());
-            let request = Request::Ps {
-                all: false,
-                after: after.clone(),
-            };
-            let Reply::Ps {
-                jobs: page,
-                unmanaged: others,
-                more: goes_on,
-            } = ask(&self.socket, &request, deadline)?
-            else {
-                return Err(Unanswered);
-            };
-            // A page that leads nowhere is the last one.
-            more = goes_on && page.last().is_some_and(|last| after.as_ref() != Some(&last.job));
-            jobs.extend(page);
-            unmanaged.extend(others);
-        }
-        Ok(Seen {
-            totals: status.totals.clone(),
-            status,
-            jobs,
-            unmanaged,
-            dropped_before,
-        })
     }
 }

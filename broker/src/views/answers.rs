@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use partage_metrics::{Exposition, JobLabel, MOST_SERIES, Seen, exposition};
 use partage_policy::{Caller, Process};
-use partage_protocol::admin::{BrokerView, JobView, Reply, UnmanagedView};
+use partage_protocol::admin::{BrokerView, ErrorCode, ErrorView, JobView, MetricsRequest, Reply, UnmanagedView};
 use partage_protocol::frame;
 use partage_protocol::units::JobId;
 
@@ -58,6 +59,7 @@ impl Published {
             What::Ps { all, after } => self.ps(caller, (*all, *after), processes),
             What::Status => Reply::Status(self.books.status(self.broker_for(caller), self.now_ns, &self.machine)),
             What::Queue => Reply::Queue(self.books.queue_view(caller, self.now_ns, &self.machine)),
+            What::Metrics(asked) => self.metrics(caller, asked),
             What::Get(target) => {
                 let reply = self.books.get(caller, target, &self.machine);
                 reply.unwrap_or_else(|why| Reply::Error(why.view()))
@@ -74,6 +76,38 @@ impl Published {
             is_admin: caller.is_admin,
             ..self.broker.clone()
         }
+    }
+
+    /// Everything that a monitoring system reads, of one moment.
+    fn metrics(&self, caller: &Caller, asked: &MetricsRequest) -> Reply {
+        let mut labels = Vec::new();
+        for word in &asked.labels {
+            match JobLabel::called(word) {
+                Some(label) => labels.push(label),
+                None => {
+                    let known = JobLabel::ALL.map(JobLabel::word).join(", ");
+                    return Reply::Error(ErrorView {
+                        code: ErrorCode::Invalid,
+                        message: format!("no label is called {word:?}"),
+                        hint: Some(format!("there are {known}")),
+                        holders: Vec::new(),
+                    });
+                }
+            }
+        }
+        let status = self.books.status(self.broker_for(caller), self.now_ns, &self.machine);
+        let seen = Seen {
+            totals: status.totals.clone(),
+            status,
+            jobs: self.books.live_views(caller, &self.machine),
+            unmanaged: self.books.unmanaged(),
+            dropped_before: asked.dropped_before,
+        };
+        let most = asked
+            .most_series
+            .map_or(MOST_SERIES, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        let Exposition { text, dropped } = exposition(&seen, &labels, most);
+        Reply::Metrics { text, dropped }
     }
 
     /// One page of jobs.

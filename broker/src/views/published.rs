@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::{Books, Caller, TargetQuery};
-use partage_protocol::admin::BrokerView;
+use partage_protocol::admin::{BrokerView, MetricsRequest};
 use partage_protocol::units::JobId;
 
 use super::frozen::Frozen;
@@ -35,6 +35,8 @@ pub enum What {
     Status,
     /// `queue`.
     Queue,
+    /// `metrics`.
+    Metrics(MetricsRequest),
     /// `get`.
     Get(TargetQuery),
     /// `why`.
@@ -45,7 +47,10 @@ impl ViewRequest {
     /// Is the answer to the other one the same, from the same copy? Only which process asks is different, and that
     /// changes no list.
     pub(super) fn shares_its_answer(&self, other: &Self) -> bool {
-        let is_list = matches!(self.what, What::Ps { .. } | What::Status | What::Queue);
+        let is_list = matches!(
+            self.what,
+            What::Ps { .. } | What::Status | What::Queue | What::Metrics(_)
+        );
         let process = self.caller.process;
         is_list
             && self.what == other.what
@@ -61,13 +66,14 @@ impl ViewRequest {
 impl What {
     /// Does it say whether a job is stopped?
     pub(super) fn tells_stopped(&self) -> bool {
-        matches!(self, Self::Ps { .. } | Self::Get(_) | Self::Why(_))
+        matches!(self, Self::Ps { .. } | Self::Metrics(_) | Self::Get(_) | Self::Why(_))
     }
 
     /// Bytes of what the caller wrote.
     pub(super) fn written_bytes(&self) -> usize {
         match self {
             Self::Ps { .. } | Self::Status | Self::Queue => 0,
+            Self::Metrics(asked) => asked.labels.iter().map(String::len).sum(),
             Self::Get(target) | Self::Why(target) => target.text.len(),
         }
     }

@@ -2,7 +2,7 @@
 //! The words of `metrics`.
 
 use clap::Args;
-use partage_metrics::{JobLabel, MOST_SERIES};
+use partage_metrics::JobLabel;
 
 /// Print the numbers of GPUs and jobs for Prometheus and its like
 #[derive(Args, Debug)]
@@ -23,9 +23,6 @@ pub struct Metrics {
     /// Labels that name somebody and are written all the same; several with commas
     #[arg(long, value_name = "LABEL", value_delimiter = ',', value_parser = label)]
     pub labels: Vec<JobLabel>,
-    /// Series of jobs beyond which the smallest jobs are summed as job="other"
-    #[arg(long, value_name = "N", default_value_t = MOST_SERIES, hide = true)]
-    pub most_series: usize,
 }
 
 fn label(text: &str) -> Result<JobLabel, String> {

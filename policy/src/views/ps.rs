@@ -64,6 +64,12 @@ impl Books {
         }
     }
 
+    /// The jobs that live, as `caller` may see them, oldest first.
+    pub fn live_views<M: Machine>(&self, caller: &Caller, machine: &M) -> Vec<JobView> {
+        let live = self.jobs.values().filter(|job| !job.state().is_over());
+        live.map(|job| self.view(job, caller, machine)).collect()
+    }
+
     /// Answer to `get`.
     ///
     /// # Errors
@@ -207,7 +213,9 @@ impl Books {
         Some(time_view(measured, promise_ppm, &self.judge(measured)))
     }
 
-    fn unmanaged(&self) -> Vec<UnmanagedView> {
+    /// The processes of no job.
+    #[must_use]
+    pub fn unmanaged(&self) -> Vec<UnmanagedView> {
         let managed = self.managed_pids();
         let mut all = Vec::new();
         for device in self.devices.values() {

@@ -33,6 +33,13 @@ pub enum Reply {
     Queue(QueueView),
     /// Answer to `Run` and `Register` inside a container that is a job: what starts there is of that job.
     Inside(Box<JobView>),
+    /// Answer to `Metrics`.
+    Metrics {
+        /// In Prometheus' text format.
+        text: String,
+        /// Series of jobs that are in a sum alone.
+        dropped: u64,
+    },
     /// Answer to `Get` and `Set`.
     Job(JobView),
     /// Answer to `Why`.

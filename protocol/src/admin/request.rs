@@ -49,6 +49,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
+    /// GPUs and jobs as a text for a monitoring system; answered by `Metrics`.
+    Metrics(MetricsRequest),
     /// One job's numbers.
     Get {
         /// Who.
@@ -158,6 +160,18 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         target: Option<String>,
     },
+}
+
+/// What a monitoring system is to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsRequest {
+    /// Labels of jobs that name somebody and are written all the same: `user`.
+    pub labels: Vec<String>,
+    /// Series of jobs beyond which the smallest jobs are summed; none: as many as usual.
+    pub most_series: Option<u64>,
+    /// Series that earlier answers summed.
+    pub dropped_before: u64,
 }
 
 /// A process that begins a job without asking for it itself: the first one of a container or of an engine's job, before
