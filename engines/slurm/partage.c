@@ -3,22 +3,20 @@
 // A SPANK plugin: a job of Slurm is a job of Partage on each of its nodes. docs/guides/engines/slurm.md is its page.
 //
 // In slurmstepd, as root, before a task runs its program: `partage register` makes the Slurm job's control group a job
-// with the GPUs and shards that Slurm gave it. The first step with a GPU, or the batch script, begins it; later steps
-// and tasks find it there. It lives by its group: with PrologFlags=Contain until the Slurm job ends.
+// with the GPUs and shards that Slurm gave it. With PrologFlags=Contain it begins with the allocation and lives until
+// that ends; else it begins with the first step that has a GPU and ends with the group's last process.
 //
-// `partage` runs by an absolute path, with an empty environment and at most ten seconds, outside of the job's group,
-// from where nothing is registered or changed.
+// command.c runs `partage`, watcher.c is there while Slurm suspends the job.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,12 +24,14 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "command.h"
+
 SPANK_PLUGIN(partage, 1)
 
-enum { DEADLINE_MS = 10000, WORDS = 24, TEXT = 512, PATH_MAX_HERE = 1024 };
+enum { MOST_TASKS = 4096, ALLOCATION_WAIT_S = 2 };
 
 // From plugstack.conf: partage=PATH shards=N [library=PATH]
-static char partage_path[TEXT] = "/usr/bin/partage";
+char partage_path[TEXT] = "/usr/bin/partage";
 static char library_path[TEXT];
 static unsigned shards_of_a_gpu;
 
@@ -96,106 +96,6 @@ static int fail(const char *why) {
   return -1;
 }
 
-// The job's control group as the kernel names it, up to the part `job_ID`: of the freezer under cgroup v1, of the one
-// hierarchy under v2.
-static int find_group(pid_t pid, unsigned job, char *group) {
-  char name[64], line[PATH_MAX_HERE], part[64];
-  snprintf(name, sizeof name, "/proc/%d/cgroup", (int)pid);
-  snprintf(part, sizeof part, "/job_%u", job);
-  FILE *file = fopen(name, "re");
-  if (!file) return -1;
-  int found = -1;
-  while (found && fgets(line, sizeof line, file)) {
-    line[strcspn(line, "\n")] = 0;
-    char *path = strchr(line, ':');
-    path = path ? strchr(path + 1, ':') : NULL;
-    char *at = path ? strstr(path + 1, part) : NULL;
-    size_t end = strlen(part);
-    if (!at || (at[end] && at[end] != '/')) continue;
-    at[end] = 0;
-    snprintf(group, PATH_MAX_HERE, "%s", path + 1);
-    found = 0;
-  }
-  fclose(file);
-  return found;
-}
-
-static int write_to(const char *path, const char *text) {
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  int failed = write(fd, text, strlen(text)) < 0;
-  close(fd);
-  return failed ? -1 : 0;
-}
-
-// In the child: only what a fork of a program with threads may call.
-static void become(const char *const words[], int out, uid_t uid, gid_t gid) {
-  static char *const nothing[] = {NULL};
-  int null = open("/dev/null", O_RDONLY);
-  setpgid(0, 0);
-  if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(126);
-  for (int fd = 3; fd < 1024; fd++) close(fd);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
-  // Out of the job's group; where neither is the hierarchy, `partage` says that it is inside.
-  if (write_to("/sys/fs/cgroup/freezer/cgroup.procs", "0")) write_to("/sys/fs/cgroup/cgroup.procs", "0");
-  if (uid && (setgroups(0, NULL) || setgid(gid) || setuid(uid))) _exit(126);
-  if (chdir("/")) _exit(126);
-  execve(partage_path, (char *const *)words, nothing);
-  dprintf(2, "%s: %s\n", partage_path, strerror(errno));
-  _exit(127);
-}
-
-static long now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-// Runs `partage`, as this user where it is not root's to say.
-static int run(const char *const words[], uid_t uid, gid_t gid) {
-  char said[TEXT] = "";
-  size_t length = 0;
-  int out[2], status = 0;
-  if (pipe2(out, O_CLOEXEC)) return fail("no pipe");
-  pid_t child = fork();
-  if (child < 0) return fail("no process for partage");
-  if (!child) become(words, out[1], uid, gid);
-  close(out[1]);
-  long until = now_ms() + DEADLINE_MS, left;
-  int is_open = 1, is_over = 0;
-  // A descendant may keep the pipe open after it ended: then its end is looked for every 20 ms.
-  while (!is_over && (left = until - now_ms()) > 0) {
-    struct pollfd one = {out[0], POLLIN, 0};
-    char piece[256];
-    if (poll(&one, is_open, left < 20 ? (int)left : 20) > 0) {
-      ssize_t count = read(out[0], piece, sizeof piece);
-      is_open = count > 0;
-      for (ssize_t i = 0; i < count && length + 1 < sizeof said; i++) said[length++] = piece[i];
-    }
-    is_over = waitpid(child, &status, WNOHANG) == child;
-  }
-  if (!is_over) {
-    kill(-child, SIGKILL);
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    close(out[0]);
-    return fail("partage did not answer within 10 s");
-  }
-  // What it said last may still be in the pipe.
-  fcntl(out[0], F_SETFL, O_NONBLOCK);
-  ssize_t more = is_open ? read(out[0], said + length, sizeof said - length - 1) : 0;
-  if (more > 0) length += (size_t)more;
-  close(out[0]);
-  said[length] = 0;
-  if (WIFEXITED(status) && !WEXITSTATUS(status)) return 0;
-  for (char *at = said; *at; at++)
-    if (*at == '\n') *at = at[1] ? ' ' : 0;
-  char *sentence = strncmp(said, "partage: ", 9) ? said : said + 9;
-  return fail(*sentence ? sentence : "partage failed and did not say why");
-}
-
 // A whole GPU has no limit; shards are parts of one.
 static int add_part(const char **words, int count, unsigned shards, char part[3][32]) {
   if (!shards) return count;
@@ -210,10 +110,14 @@ static int add_part(const char **words, int count, unsigned shards, char part[3]
 }
 
 static int register_job(pid_t pid, unsigned job, const char *gpus, unsigned shards) {
-  char number[16], group[PATH_MAX_HERE], engine[64], given[128], part[3][32];
-  if (find_group(pid, job, group)) return fail("the job has no control group: ProctrackType must be proctrack/cgroup");
+  char file[64], number[16], engine[64], given[128], part[3][32], said[TEXT];
+  struct job_group group;
+  snprintf(file, sizeof file, "/proc/%d/cgroup", (int)pid);
+  if (find_group(file, job, &group))
+    return fail("the job has no control group: ProctrackType must be proctrack/cgroup");
   if (shards && !shards_of_a_gpu) return fail("plugstack.conf has no shards=N: how many shards are a GPU?");
   if (shards > shards_of_a_gpu && shards) return fail("more shards than plugstack.conf says that a GPU has");
+  group.path[group.job_length] = 0;
   snprintf(number, sizeof number, "%d", (int)pid);
   snprintf(engine, sizeof engine, "slurm:%u", job);
   if (shards)
@@ -221,43 +125,150 @@ static int register_job(pid_t pid, unsigned job, const char *gpus, unsigned shar
   else
     snprintf(given, sizeof given, "gpu:%.100s", gpus);
   // A little less than the deadline here, so that it is `partage` that says what is missing.
-  const char *words[WORDS] = {"partage",  "register",       "--pid", number,  "--cgroup", group,       "--engine",
+  const char *words[WORDS] = {"partage",  "register",       "--pid", number,  "--cgroup", group.path,  "--engine",
                               engine,     "--engine-words", given,   "--gpu", gpus,       "--timeout", "8s"};
   words[add_part(words, 14, shards, part)] = NULL;
-  return run(words, 0, 0);
+  return run(words, 0, 0, said) ? fail(said) : 0;
 }
 
 // What the user chose for the job, as the user: up to what root registered, and no more.
 static int lower_job(unsigned job, uid_t uid, gid_t gid) {
-  char target[64], setting[96];
+  char target[64], setting[96], said[TEXT];
   snprintf(target, sizeof target, "slurm:%u", job);
   snprintf(setting, sizeof setting, "mem=%s", gpu_mem);
   const char *const words[] = {"partage", "set", target, setting, NULL};
-  return run(words, uid, gid);
+  return run(words, uid, gid, said) ? fail(said) : 0;
+}
+
+// What the extern step's slurmstepd knows of its allocation.
+static struct allocation {
+  uint32_t job, node;
+  uid_t uid;
+  gid_t gid;
+} allocation;
+
+// A process of the job's user in the job's group, while that is registered: the extern step's own are root's.
+static pid_t stand_in(uid_t uid, gid_t gid) {
+  int ready[2];
+  char byte;
+  if (pipe(ready)) return -1;
+  pid_t child = fork();
+  if (!child) {
+    if (setgroups(0, NULL) || setgid(gid) || setuid(uid)) _exit(1);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (write(ready[1], "", 1) != 1) _exit(1);
+    for (int fd = 0; fd < 1024; fd++) close(fd);
+    for (;;) pause();
+  }
+  close(ready[1]);
+  ssize_t count = child > 0 ? read(ready[0], &byte, 1) : 0;
+  close(ready[0]);
+  if (child > 0 && count != 1) waitpid(child, NULL, 0);
+  return count == 1 ? child : -1;
+}
+
+static int load_job(job_info_msg_t **answer, uint32_t job) {
+#ifdef slurm_load_job_sluid
+  // Since 26.05.
+  slurm_step_id_t step = SLURM_STEP_ID_INITIALIZER;
+  step.job_id = job;
+  return slurm_load_job(answer, step, SHOW_DETAIL);
+#else
+  return slurm_load_job(answer, job, SHOW_DETAIL);
+#endif
+}
+
+// In a thread of the extern step's slurmstepd: it may wait for the controller and for `partage`, and nobody for it.
+static void *hold_room(void *nothing) {
+  job_info_msg_t *answer;
+  char gpus[TEXT];
+  unsigned shards;
+  if (load_job(&answer, allocation.job)) {
+    slurm_info("partage: the controller does not say what job %u has: its first step will", allocation.job);
+    return nothing;
+  }
+  int has_gpu = 0;
+  for (uint32_t i = 0; i < answer->record_count; i++) {
+    slurm_job_info_t *job = &answer->job_array[i];
+    if (job->job_id != allocation.job || allocation.node >= job->gres_detail_cnt) continue;
+    const char *text = job->gres_detail_str[allocation.node];
+    has_gpu = text && !read_gres(text, gpus, &shards);
+  }
+  slurm_free_job_info_msg(answer);
+  pid_t pid = has_gpu ? stand_in(allocation.uid, allocation.gid) : -1;
+  if (pid < 0) return nothing;
+  register_job(pid, allocation.job, gpus, shards);
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  return nothing;
+}
+
+static void begin_allocation(void) {
+  pthread_t thread;
+  struct timespec until;
+  if (pthread_create(&thread, NULL, hold_room, NULL)) return;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += ALLOCATION_WAIT_S;
+  if (pthread_timedjoin_np(thread, NULL, &until)) pthread_detach(thread);
+}
+
+// The tasks of this step that were begun, and how many of them have ended.
+static pid_t tasks[MOST_TASKS];
+static int task_count, ended_count;
+static pid_t watcher = -1;
+
+// With the last task of the step, so that the watcher knows them all.
+static void watch_step(spank_t spank, pid_t pid, unsigned job) {
+  char file[64];
+  struct job_group group;
+  uint32_t count;
+  if (task_count < MOST_TASKS) tasks[task_count++] = pid;
+  if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &count) || (uint32_t)task_count != count) return;
+  snprintf(file, sizeof file, "/proc/%d/cgroup", (int)pid);
+  if (!find_group(file, job, &group)) watcher = begin_watcher(tasks, task_count, job, &group);
 }
 
 int slurm_spank_task_post_fork(spank_t spank, int ac, char *av[]) {
   (void)ac, (void)av;
   char gpus[TEXT], count[32];
-  uint32_t job, step;
+  uint32_t job, step, node;
   uid_t uid;
   gid_t gid;
   pid_t pid;
-  if (spank_remote(spank) != 1) return 0;
+  if (spank_remote(spank) != 1 || spank_get_item(spank, S_JOB_STEPID, &step)) return 0;
+  if (spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_UID, &uid) ||
+      spank_get_item(spank, S_JOB_GID, &gid) || spank_get_item(spank, S_JOB_NODEID, &node)) {
+    fail("slurmstepd does not say whose step it is");
+    return 0;
+  }
+  if (step == SLURM_EXTERN_CONT) {
+    allocation = (struct allocation){job, node, uid, gid};
+    begin_allocation();
+    return 0;
+  }
   // Slurm writes the one of a step and the other of a batch script, and takes them away where there is no GPU; the
-  // other one each time is the user's. The extern step has neither: it keeps the job's group alive, and begins no job.
-  if (spank_get_item(spank, S_JOB_STEPID, &step)) return 0;
+  // other one each time is the user's.
   const char *variable = step == SLURM_BATCH_SCRIPT ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS";
-  if (step == SLURM_EXTERN_CONT || spank_getenv(spank, variable, gpus, sizeof gpus) || !*gpus) return 0;
-  if (spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_TASK_PID, &pid) ||
-      spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_GID, &gid)) {
-    fail("slurmstepd does not say whose task it is");
+  if (spank_getenv(spank, variable, gpus, sizeof gpus) || !*gpus) return 0;
+  if (spank_get_item(spank, S_TASK_PID, &pid)) {
+    fail("slurmstepd does not say which task it is");
     return 0;
   }
   unsigned shards = 0;
   if (spank_getenv(spank, "SLURM_SHARDS_ON_NODE", count, sizeof count) == ESPANK_SUCCESS)
     shards = (unsigned)strtoul(count, NULL, 10);
-  if (!register_job(pid, job, gpus, shards) && *gpu_mem) lower_job(job, uid, gid);
+  if (register_job(pid, job, gpus, shards)) return 0;
+  if (*gpu_mem) lower_job(job, uid, gid);
+  watch_step(spank, pid, job);
+  return 0;
+}
+
+int slurm_spank_task_exit(spank_t spank, int ac, char *av[]) {
+  (void)spank, (void)ac, (void)av;
+  if (++ended_count < task_count || watcher < 0) return 0;
+  kill(watcher, SIGKILL);
+  waitpid(watcher, NULL, 0);
+  watcher = -1;
   return 0;
 }
 

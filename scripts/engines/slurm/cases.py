@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Slurm divides holds: each case gets a node and says in a sentence what it saw."""
 import os
-import shutil
 import signal
 
 from node import ALICE, CARD, GIB
 
-NAMES = ("division", "forgery", "steps", "limit", "ends", "rule", "hang", "away", "optional", "library")
+NAMES = ("reading", "division", "forgery", "allocation", "steps", "limit", "suspend", "rule", "waits", "library",
+         "prologue", "ends")
 # Limits are whole units of the driver's.
 UNIT = 2 << 20
+# Two jobs of these shards on either GPU, in the order in which Slurm fills them.
+PLACES = ((0, 5), (0, 3), (1, 5), (1, 3))
 # How many windows of the device's time are judged at most.
 WINDOWS = 8
 
@@ -23,6 +25,11 @@ def number_of(node, name):
         said = node.cluster.said("squeue", "-h", "-t", "running", "-n", name, "-o", "%i").split()
         return said[0] if said else None
     return node.wait(f"a job {name}", found)
+
+
+def all_gone(node):
+    """The last job has ended."""
+    node.wait("all are gone", lambda: not node.jobs())
 
 
 def check(condition, *facts):
@@ -59,67 +66,70 @@ def used_ns(node, number):
     return spent["used_ns"] if spent else 0
 
 
-def time_is(node, gpu):
-    """Five and three shards that both always want the GPU get device time as 5 to 3, within 2 points."""
-    both = [wanting(node, f"--job-name=wants{shards}", f"--gres=shard:{shards}") for shards in (5, 3)]
-    numbers = [number_of(node, f"wants{shards}") for shards in (5, 3)]
-    node.wait("both are jobs", lambda: len(node.jobs()) >= 2 + gpu)
-    indices = [node.job(number)["devices"][0]["index"] for number in numbers]
-    check(indices == [gpu, gpu], indices)
-    node.wait("both are at work", lambda: all(used_ns(node, number) > 500_000_000 for number in numbers))
-    # A program that this machine does not let run for a while wants nothing meanwhile: then the next window is judged.
-    shares = []
-    while not shares or abs(shares[-1] - 0.625) > 0.02:
-        check(len(shares) < WINDOWS, "no window of the device's time was 5 to 3", shares)
-        before = [used_ns(node, number) for number in numbers]
+def reading(node):
+    """Texts of both cgroup versions and of the controller, those of other releases too."""
+    code, said = node.reading()
+    check(code == 0, code, said)
+    return "paths of cgroup v1 and v2, and what a job has"
 
-        def spent():
-            return [used_ns(node, number) - was for number, was in zip(numbers, before)]
-        node.wait("four seconds of the device", lambda: sum(spent()) > 4_000_000_000)
-        now = spent()
-        shares.append(now[0] / sum(now))
-    for one in both:
-        one.kill()
-        one.wait()
-    node.cluster.run("scancel", "-f", *numbers)
-    return shares[-1]
+
+def times_are(node):
+    """Five and three shards that both always want their GPU get device time as 5 to 3, within 2 points, on each GPU."""
+    numbers, begun = {}, []
+    for gpu, shards in PLACES:
+        begun.append(wanting(node, f"--job-name=wants{gpu}{shards}", f"--gres=shard:{shards}"))
+        numbers[gpu, shards] = number_of(node, f"wants{gpu}{shards}")
+    node.wait("all are jobs", lambda: len(node.jobs()) == len(PLACES))
+    for (gpu, shards), number in numbers.items():
+        check(node.job(number)["devices"][0]["index"] == gpu, gpu, shards, node.job(number))
+
+    def spent():
+        return {place: used_ns(node, number) for place, number in numbers.items()}
+    node.wait("all are at work", lambda: min(spent().values()) > 500_000_000)
+    # A program that this machine does not let run for a while wants nothing meanwhile: then the next window is judged.
+    seen = {0: [], 1: []}
+
+    def is_right(gpu):
+        return seen[gpu] and abs(seen[gpu][-1] - 0.625) <= 0.02
+    while not (is_right(0) and is_right(1)):
+        check(max(map(len, seen.values())) < WINDOWS, "no window of the device's time was 5 to 3", seen)
+        before = spent()
+
+        def window(gpu, now):
+            return [now[gpu, shards] - before[gpu, shards] for shards in (5, 3)]
+
+        def is_full():
+            now = spent()
+            return now if all(sum(window(gpu, now)) > 4_000_000_000 for gpu in seen) else None
+        now = node.wait("four seconds of each device", is_full)
+        for gpu in seen:
+            if not is_right(gpu):
+                five, three = window(gpu, now)
+                seen[gpu].append(five / (five + three))
+    node.cluster.run("scancel", "-f", *numbers.values())
+    for one in begun:
+        one.communicate(timeout=60)
+    return seen[0][-1], seen[1][-1]
 
 
 def division(node):
-    """Five and three of ten shards on each GPU: memory by three counts, and time."""
-    shares = []
-    for gpu in (0, 1):
-        blocker = None
-        if gpu == 1:
-            # All of GPU 0, so that what comes is on GPU 1.
-            blocker = node.client("--job-name=whole", "--gres=shard:10")
-        both = [(shards, node.client(f"--job-name=has{shards}", f"--gres=shard:{shards}")) for shards in (5, 3)]
-        for shards, client in both:
-            has(node, client, f"has{shards}", shards, gpu)
-        for _, client in both:
-            client.end()
-        node.wait("they are gone", lambda: len(node.jobs()) == (gpu == 1))
-        shares.append(time_is(node, gpu))
-        if blocker:
-            blocker.end()
-        node.wait("all are gone", lambda: not node.jobs())
+    """Five and three of ten shards on each GPU at once: memory by three counts, and time."""
+    clients = []
+    for gpu, shards in PLACES:
+        clients.append(node.client(f"--job-name=has{gpu}{shards}", f"--gres=shard:{shards}"))
+        has(node, clients[-1], f"has{gpu}{shards}", shards, gpu)
+    for client in clients:
+        client.end()
+    all_gone(node)
+    shares = times_are(node)
+    all_gone(node)
     # A whole GPU has no limit.
     whole = node.client("--job-name=gpu", "--gres=gpu:1")
     job = node.job(number_of(node, "gpu"))
     check(job["devices"][0]["limit_bytes"] is None and job["engine"]["words"].startswith("gpu:"), job)
     whole.end()
+    all_gone(node)
     return f"8 and 4.8 of 16 GiB, time {shares[0]:.3f} and {shares[1]:.3f} of 0.625"
-
-
-def batch(node, script, *options):
-    """What a batch script of Alice's printed."""
-    output = node.home / "batch"
-    output.unlink(missing_ok=True)
-    output.touch()
-    os.chown(output, ALICE, ALICE)
-    words = ["sbatch", "--wait", "--quiet", f"--output={output}", *options, f"--wrap={script}"]
-    code, said = node.cluster.run(*words, user=ALICE)
-    return f"{code} {said} {output.read_text()}"
 
 
 def forgery(node):
@@ -136,34 +146,57 @@ def forgery(node):
         "setsid and nothing": ["setsid", "--wait", "env", "-i", *driver],
         "limit by variable": ["env", f"PARTAGE_MEM_BYTES={CARD}", f"CUDA_DEVICE_MEMORY_LIMIT={16}g"],
     }
-    for name, inside in ways.items():
-        client = node.client("--job-name=two", "--gres=shard:2", inside=inside)
+    # Side by side, and so on both GPUs.
+    clients = {name: node.client("--gres=shard:2", inside=inside) for name, inside in ways.items()}
+    clients["forged"] = node.client("--gres=shard:2", environment=forged)
+    clients["exported"] = node.client("--gres=shard:2", f"--export={export}", environment=forged)
+    for name, client in clients.items():
         check(client.total() == part_of(2), name, client.total())
         taken = client.exhaust()
         check(taken <= part_of(2), name, taken)
+    for client in clients.values():
         client.end()
-        node.wait("it is gone", lambda: not node.jobs())
-    for options in ([], [f"--export={export}"]):
-        client = node.client("--job-name=two", "--gres=shard:2", *options, environment=forged)
-        check(client.total() == part_of(2), options, client.total())
-        client.end()
-        node.wait("it is gone", lambda: not node.jobs())
+    all_gone(node)
     # A job without a GPU that says that it has one, and a batch script, whose variables are others than a step's.
     code, said = node.srun("--job-name=none", "true", environment=forged)
     check(code == 0 and not node.jobs(), code, said, node.jobs())
     get = f"{node.programs}/partage get slurm:$SLURM_JOB_ID 2>&1"
     script = f"echo $(echo total | {node.programs}/partage-demo-client); {get}"
     for options, words in (([], "no job called"), (["--gres=shard:2"], f"total {part_of(2)}")):
-        said = batch(node, script, *options, f"--export={export}")
+        said = node.batch(script, *options, f"--export={export}")
         check(words in said and "GPU 1" not in said, options, said)
     return f"{', '.join(ways)}, forged variables and options, a job without GPUs"
 
 
-def allocated(node, name, shards):
+def allocated(node, name, shards, *options):
     """Slurm's number of an allocation without a step."""
-    code, said = node.cluster.run("salloc", "--no-shell", f"--job-name={name}", f"--gres=shard:{shards}", user=ALICE)
+    code, said = node.cluster.run("salloc", "--no-shell", f"--job-name={name}", f"--gres=shard:{shards}", *options,
+                                 user=ALICE)
     check(code == 0, said)
     return number_of(node, name)
+
+
+def allocation(node):
+    """An allocation has its room before, between and after its steps, and a step with fewer shards takes none of it."""
+    number = allocated(node, "kept", 10)
+    node.wait("the allocation is a job", node.jobs)
+    job = node.job(number)
+    device = job["devices"][0]
+    check((device["limit_bytes"], device["request_bytes"]) == (CARD, CARD), job)
+    check(job["user"] == "alice" and job["engine"]["words"] == "shard:10 of 10" and not job["clients"], job)
+    outside = ["run", "-m", "1GiB", "--gpu", "0", "--on-full", "fail", "--", "true"]
+    for shards in (10, 3):
+        check(node.partage(*outside)[0] == 124, "another had its room")
+        client = node.client(f"--jobid={number}", f"--gres=shard:{shards}")
+        check(client.total() == CARD, client.total())
+        client.end()
+        node.wait("no step is left", lambda: not node.job(number)["clients"])
+        check(node.job(number)["state"] == "running", node.jobs())
+    node.cluster.run("scancel", number)
+    all_gone(node)
+    code, said = node.partage(*outside)
+    check(code == 0, code, said)
+    return "its room is nobody else's before and between its steps"
 
 
 def steps(node):
@@ -191,16 +224,7 @@ def steps(node):
         client.end()
     node.cluster.run("scancel", number)
     node.wait("the job is over", lambda: not node.jobs())
-    # An allocation keeps its room between its steps.
-    number = allocated(node, "kept", 10)
-    for _ in range(2):
-        client = node.client(f"--jobid={number}")
-        check(client.total() == CARD, client.total())
-        client.end()
-        check(node.job(number)["state"] == "running", node.jobs())
-    node.cluster.run("scancel", number)
-    node.wait("the allocation is over", lambda: not node.jobs())
-    return "three steps of one job and an allocation between its steps"
+    return "three steps are one job, which nobody raises"
 
 
 def limit(node):
@@ -210,18 +234,17 @@ def limit(node):
     client = node.client("--job-name=low", "--gres=shard:5", "--gpu-mem=2GiB")
     check(client.total() == 2 * GIB, client.total())
     client.end()
-    node.wait("it is gone", lambda: not node.jobs())
-    said = batch(node, f"echo $(echo total | {node.programs}/partage-demo-client)", "--gres=shard:5", "--gpu-mem=10%")
+    said = node.batch(f"echo $(echo total | {node.programs}/partage-demo-client)", "--gres=shard:5", "--gpu-mem=10%")
     check(f"total {part_of(1)}" in said, said)
-    node.wait("it is gone", lambda: not node.jobs())
-    said = batch(node, "echo it runs", "--gres=shard:5", "--gpu-mem=9GiB")
+    said = node.batch("echo it runs", "--gres=shard:5", "--gpu-mem=9GiB")
     check("it runs" not in said and not said.startswith("0 ") and "shard:5 of 10" in said, said)
-    for asked in ("9GiB", "51%", "16GiB"):
-        code, said = node.srun("--gres=shard:5", f"--gpu-mem={asked}", "true")
-        check(code != 0 and "partage: " in said and "registration by root for slurm:" in said, asked, code, said)
-    for asked, words in (("8", "has no unit"), ("x", "--gpu-mem=x"), ("8GiB; rm", "--gpu-mem=8GiB; rm")):
-        code, said = node.srun("--gres=shard:5", f"--gpu-mem={asked}", "true")
-        check(code != 0 and words in said, asked, code, said)
+    wrong = {"9GiB": "", "51%": "", "16GiB": "", "8": "has no unit", "x": "--gpu-mem=x",
+             "8GiB; rm": "--gpu-mem=8GiB; rm"}
+    ends = node.sruns(*(["--gres=shard:5", f"--gpu-mem={asked}", "true"] for asked in wrong))
+    for (asked, words), (code, said) in zip(wrong.items(), ends):
+        words = words or "registration by root for slurm:"
+        check(code != 0 and "partage: " in said and words in said, asked, code, said)
+    all_gone(node)
     return "2 GiB of 8; more, or what is no size, ends the step with Partage's sentence"
 
 
@@ -257,6 +280,45 @@ def ends(node):
     return "scancel, kill, broker and daemons killed"
 
 
+ends.uses_up_node = True
+
+
+def suspend(node):
+    """A job that Slurm suspends has left its GPU when its steps freeze, and goes on where it was."""
+    idle = node.used(0)
+    number = allocated(node, "away", 5, "--ntasks=2")
+    client = node.client(f"--jobid={number}", "--ntasks=1")
+    # A step of two tasks beside it, and of a script whose programs Slurm does not signal.
+    kernels = f"TIME_CLIENT_KERNELS={node.home}/kernels {node.home}/time_client 0 kernel 500000"
+    tasks = node.cluster.begin("srun", "--quiet", f"--jobid={number}", "--overlap", "--ntasks=2", "sh", "-c",
+                               f"{kernels}; true", user=ALICE)
+    node.wait("all use the GPU", lambda: len(node.job(number)["clients"]) == 3)
+    check([client.say("take 4096"), client.say("fill 7")] == ["taken", "filled"], "the client did not work")
+    before = node.used(0)
+    check(before - idle > 4 * GIB, before, idle)
+    code, said = node.cluster.run("scontrol", "suspend", number)
+    check(code == 0, said)
+    groups = [node.cluster.groups / f"uid_{ALICE}" / f"job_{number}" / f"step_{step}" for step in (0, 1)]
+    node.wait("the steps freeze", lambda: all("FROZEN" in (group / "freezer.state").read_text() for group in groups))
+    check(node.used(0) == idle and node.job(number)["state"] == "suspended", node.used(0), idle, node.job(number))
+    other = node.client("--gres=shard:3")
+    check(other.total() == part_of(3) and other.exhaust() > 0, "another job did not run meanwhile")
+    other.end()
+    code, said = node.cluster.run("scontrol", "resume", number)
+    check(code == 0, said)
+    check(client.say("check 7") == "same", "the memory is another one")
+    node.wait("all of it is back", lambda: node.used(0) >= before)
+    # One that is cancelled while it is away leaves nothing.
+    node.cluster.run("scontrol", "suspend", number)
+    node.wait("it is away", lambda: node.job(number)["state"] == "suspended")
+    node.cluster.run("scancel", number)
+    all_gone(node)
+    check(node.used(0) == idle, node.used(0), idle)
+    for process in (client.process, tasks):
+        process.communicate(timeout=60)
+    return "its memory was off the GPU when its two steps froze, and was there again after the resume"
+
+
 def rule(node):
     """No engine raises what a rule of the node forbids."""
     code, said = node.srun("--gres=shard:5", "true")
@@ -270,43 +332,32 @@ def rule(node):
 rule.node = {"configuration": '[[rule]]\nname = "quarter"\nmatch = { cgroup = ["/slurm*"] }\nmax = { mem = "4GiB" }\n'}
 
 
-def hang(node):
-    """A command that hangs costs ten seconds and one step, and the node goes on."""
-    node.write_command("sleep 600\n")
-    code, said = node.srun("--gres=shard:5", "true")
-    check(code != 0 and "partage did not answer within 10 s" in said, code, said)
-    node.write_command()
+def waits(node):
+    """A command that hangs, or finds no broker, costs its step ten seconds, and the node goes on meanwhile."""
+    # By what the job has: hangs with one shard, has no broker with two.
+    node.write_command('case "$*" in *shard:1?of*) sleep 600 ;; *shard:2?of*) PARTAGE_SOCKET_DIR=/run/nobody ;; esac\n')
+    (node.home / "environments").write_text("")
+    begun = {name: node.cluster.begin("srun", "--quiet", f"--gres=shard:{shards}", "echo", "it runs", user=ALICE)
+             for name, shards in (("hang", 1), ("away", 2))}
+    # Each is called for the allocation, which it keeps for two seconds at most, and for the step.
+    node.wait("both steps wait", lambda: (node.home / "environments").read_text().count("PWD=") == 4)
     client = node.client("--job-name=next", "--gres=shard:5")
+    check(all(one.poll() is None for one in begun.values()), "a step did not wait")
     check(client.total() == part_of(5), client.total())
     client.end()
+    # Their plugins have read the line. With `optional` a step runs without a limit, and its user reads why.
+    node.load("optional")
+    begun["optional"] = node.cluster.begin("srun", "--quiet", "--gres=shard:2", "echo", "it runs", user=ALICE)
+    said = {name: one.communicate(timeout=60)[0] for name, one in begun.items()}
+    codes = {name: one.returncode for name, one in begun.items()}
+    check(codes["hang"] and "partage did not answer within 10 s" in said["hang"], codes, said)
+    check(codes["away"] and "no broker" in said["away"], codes, said)
+    check(not codes["optional"] and "no broker" in said["optional"], codes, said)
+    check([name for name in said if "it runs" in said[name]] == ["optional"], said)
     # What the plugin gave the command: nothing but what the shell of this case's script adds.
     names = {line.partition("=")[0] for line in (node.home / "environments").read_text().splitlines()}
-    check(names <= {"PWD", "SHLVL", "_", "OLDPWD"}, names)
-    return "the step ends with that sentence, the next one runs; the command's environment was empty"
-
-
-def without_broker(node):
-    node.broker.kill()
-    node.broker.wait()
-    shutil.rmtree("/run/partage")
-    return node.srun("--gres=shard:5", "true")
-
-
-def away(node):
-    """Without a broker, `required` starts nothing."""
-    code, said = without_broker(node)
-    check(code != 0 and "no broker" in said, code, said)
-    return "the step ends with that sentence"
-
-
-def optional(node):
-    """Without a broker, `optional` starts the step without a limit, and says so."""
-    code, said = without_broker(node)
-    check(code == 0 and "no broker" in said, code, said)
-    return "the step runs, and its user reads the sentence"
-
-
-optional.node = {"mode": "optional"}
+    check(names and names <= {"PWD", "SHLVL", "_", "OLDPWD"}, names)
+    return "the steps end with the sentence, others run meanwhile; the command's environment was empty"
 
 
 def library(node):
@@ -315,10 +366,29 @@ def library(node):
     check(client.total() == part_of(5), client.total())
     client.end()
     code, said = node.srun("--gres=shard:5", "printenv", "LD_PRELOAD", environment={"LD_PRELOAD": "libm.so.6"})
-    check(code == 0 and said.strip() == "/etc/libpartage.so:libm.so.6", said)
+    check(code == 0 and said.strip() == f"{node.programs}/libpartage.so:libm.so.6", said)
     return "LD_PRELOAD names it, before what the user preloads"
 
 
-# A path that is there when plugstack.conf is written: a link to this case's own.
-library.node = {"plugin": "library=/etc/libpartage.so"}
-library.is_preloaded = False
+library.node = {"arguments": "library={programs}/libpartage.so", "is_preloaded": False}
+
+
+def prologue(node):
+    """Without the plugin: a TaskProlog lowers what a task has, for who leaves it be."""
+    path = node.home / "taskprolog"
+    text = (node.home / "plugin/taskprolog").read_text()
+    path.write_text(text.replace("/usr/lib/partage/libpartage.so", f"{node.programs}/libpartage.so"))
+    path.chmod(0o755)
+    node.cluster.load("")
+    client = node.client("--gres=shard:5", f"--task-prolog={path}")
+    check(client.total() == part_of(5), client.total())
+    taken = client.exhaust()
+    check(taken <= part_of(5), taken)
+    client.end()
+    # It is no boundary, and the page says so.
+    code, said = node.srun("--gres=shard:5", f"--task-prolog={path}", "env", "-i", "/usr/bin/env")
+    check(code == 0 and "PARTAGE" not in said, code, said)
+    return "a task with 5 of 10 shards has 8 of 16 GiB"
+
+
+prologue.node = {"is_preloaded": False}

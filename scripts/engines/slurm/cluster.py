@@ -6,6 +6,7 @@ nodes are made where only this cluster looks.
 """
 import os
 import pathlib
+import re
 import secrets
 import signal
 import socket
@@ -30,9 +31,9 @@ def free_ports(count):
 
 
 class Cluster:
-    """`slurm` is the root of the unpacked packages, `home` an empty folder, `plugin` what plugstack.conf says."""
+    """`slurm` is the root of the unpacked packages, `home` an empty folder."""
 
-    def __init__(self, slurm, home, plugin, environment, cgroup):
+    def __init__(self, slurm, home, environment, cgroup):
         self.home, self.cgroup = pathlib.Path(home), cgroup
         # Its control groups are called by it, and others may try the same beside us.
         self.name = f"n{secrets.token_hex(4)}"
@@ -46,10 +47,10 @@ class Cluster:
             "LD_LIBRARY_PATH": ":".join([path, *filter(None, [environment.get("LD_LIBRARY_PATH")])]),
         }
         self.daemons = []
-        self.write(plugin)
+        self.write()
 
-    def write(self, plugin):
-        """The four files of the configuration."""
+    def write(self):
+        """The files of the configuration that the daemons read."""
         controller, node = free_ports(2)
         host = socket.gethostname().partition(".")[0]
         plugins = self.programs / "lib/x86_64-linux-gnu/slurm-wlm"
@@ -100,7 +101,10 @@ PartitionName=all Nodes={self.name} Default=YES MaxTime=INFINITE State=UP OverSu
         (self.home / "cgroup.conf").write_text(
             f"CgroupPlugin=cgroup/{self.cgroup}\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
             "ConstrainDevices=no\nConstrainRAMSpace=no\nConstrainCores=no\n")
-        (self.home / "plugstack.conf").write_text(plugin)
+
+    def load(self, line):
+        """What plugstack.conf says: steps and commands that start from now on read it."""
+        (self.home / "plugstack.conf").write_text(line + "\n")
 
     def start(self):
         """Both daemons, and waits until the node takes jobs."""
@@ -142,6 +146,20 @@ PartitionName=all Nodes={self.name} Default=YES MaxTime=INFINITE State=UP OverSu
     def said(self, *words):
         return self.run(*words)[1]
 
+    def batch(self, output, script, *options, user):
+        """Runs a batch script to its end: exit code and state of the job, and what it printed."""
+        code, said = self.run("sbatch", "--parsable", f"--output={output}", *options, f"--wrap={script}", user=user)
+        assert code == 0, said
+        number = said.split()[-1]
+
+        def over():
+            # sbatch --wait looks every two seconds, and ever less often.
+            told = self.said("scontrol", "show", "job", "-o", number)
+            state = re.search(r"JobState=(\w+)", told)
+            is_over = state and state[1] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+            return is_over and (int(re.search(r" ExitCode=(\d+):", told)[1]), state[1])
+        return *self.wait(f"batch job {number} is over", over), output.read_text()
+
     def wait(self, what, condition):
         """Waits until `condition` gives something, and gives that."""
         until = time.monotonic() + PATIENCE
@@ -169,6 +187,12 @@ PartitionName=all Nodes={self.name} Default=YES MaxTime=INFINITE State=UP OverSu
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        # What is frozen cannot die.
+        for state in [*self.groups.glob("**/freezer.state")]:
+            try:
+                state.write_text("THAWED")
+            except OSError:
+                pass
         # What a killed daemon left carries the configuration in its environment.
         mark = f"SLURM_CONF={self.home / 'slurm.conf'}".encode()
         for entry in pathlib.Path("/proc").iterdir():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node with two simulated GPUs, a managed broker and Slurm, for one case at a time.
+"""A node with two simulated GPUs, a managed broker and Slurm, for one case after the other.
 
 /etc is this process's own (an overlay), so that ld.so.preload can name the library for every program that starts here,
 as `partage install --system-preload` has it; Slurm's users and the machine's files stay what they are.
@@ -22,23 +22,25 @@ ALICE = 60001
 DRIVER = ("PARTAGE_SIM_DIR", "LD_LIBRARY_PATH")
 # The usual place of a host's broker; a simulated machine has another one.
 SOCKETS = "/run/partage"
+PRELOAD = "/etc/ld.so.preload"
+EMPTY = "schema = 1\n"
 PROGRAMS = ("partage", "partaged", "partage-demo-client", "libpartage.so", "libpartage_sim_cuda.so",
             "libpartage_sim_nvml.so", "libpartage_sim_nvrtc.so", "libpartage_sim_runtime.so", "libpartage_sim_blas.so")
 
 
 class Node:
-    def __init__(self, built, slurm, plugin="", configuration="", mode="required"):
+    def __init__(self, built, slurm):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="ps"))
         self.home.chmod(0o755)
         self.keeper = self.broker = self.cluster = None
         try:
-            self.begin(pathlib.Path(built), slurm, plugin, configuration, mode)
+            self.begin(pathlib.Path(built), slurm)
         except BaseException:
             print(self.logs())
             self.close()
             raise
 
-    def begin(self, built, slurm, plugin, configuration, mode):
+    def begin(self, built, slurm):
         self.programs = self.home / "bin"
         self.programs.mkdir()
         # The build folder may be shut to other users.
@@ -46,7 +48,7 @@ class Node:
             shutil.copy2(built / name, self.programs / name)
         shutil.copytree(ROOT / "cuda-tests/kernels", self.home / "kernels")
         (self.home / "slurm").mkdir()
-        (self.home / "partage.toml").write_text("schema = 1\n" + configuration)
+        (self.home / "partage.toml").write_text(EMPTY)
         self.build(slurm)
         self.make_machine()
         self.environment = self.driver | {
@@ -54,17 +56,41 @@ class Node:
             "PARTAGE_PID_NAMESPACE": "any",
         }
         self.start_broker()
-        self.write_command()
-        arguments = f"partage={self.home}/partage shards=10 {plugin}"
-        self.cluster = Cluster(slurm, self.home / "slurm", f"{mode} {self.home}/partage.so {arguments}\n",
-                               self.environment, "v1")
+        self.cluster = Cluster(slurm, self.home / "slurm", self.environment, "v1")
+        self.arrange()
         self.cluster.start()
+
+    def arrange(self, arguments="", mode="required", configuration="", is_preloaded=True):
+        """What one case wants otherwise than the others; all of it is read anew without a start of anything."""
+        self.write_command()
+        self.load(mode, arguments)
+        with open(PRELOAD, "w") as file:
+            file.write(f"{self.programs}/libpartage.so\n" if is_preloaded else "")
+        path = self.home / "partage.toml"
+        if path.read_text() != EMPTY + configuration:
+            path.write_text(EMPTY + configuration)
+            code, said = self.partage("config", "reload")
+            assert code == 0, said
+
+    def load(self, mode, arguments=""):
+        """The line of plugstack.conf."""
+        given = f"partage={self.home}/partage shards=10 {arguments.format(programs=self.programs)}"
+        self.cluster.load(f"{mode} {self.home}/partage.so {given}")
+
+    def reading(self):
+        """Code and output of the small test of what the plugin reads."""
+        plugin, program = self.home / "plugin", self.home / "texts"
+        sources = [pathlib.Path(__file__).with_name("texts.c"), plugin / "reading.c"]
+        subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{plugin}", "-o", program, *sources],
+                       check=True)
+        done = subprocess.run([program, self.home / "groups"], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
 
     def build(self, slurm):
         """The plugin by its own makefile, and the program that always wants the GPU."""
-        for name in ("partage.c", "Makefile"):
-            shutil.copy(ROOT / "engines/slurm" / name, self.home)
-        subprocess.run(["make", "-s", f"CPPFLAGS=-I{slurm}/usr/include"], cwd=self.home, check=True)
+        shutil.copytree(ROOT / "engines/slurm", self.home / "plugin")
+        words = ["make", "-s", f"CPPFLAGS=-I{slurm}/usr/include -Werror", "-C", self.home / "plugin"]
+        subprocess.run([*words, "install", f"PLUGINS={self.home}"], check=True)
         source = ROOT / "cuda-tests/programs/time_client.c"
         subprocess.run(["cc", "-O1", "-o", self.home / "time_client", source, "-ldl", "-lpthread"], check=True)
 
@@ -102,7 +128,7 @@ class Node:
         path, note = self.home / "partage", self.home / "environments"
         note.touch()
         note.chmod(0o666)
-        rest = f"export PARTAGE_SOCKET_DIR={SOCKETS}\nexec {self.programs}/partage \"$@\"\n"
+        rest = f"export PARTAGE_SOCKET_DIR=${{PARTAGE_SOCKET_DIR:-{SOCKETS}}}\nexec {self.programs}/partage \"$@\"\n"
         path.write_text(f"#!/bin/sh\nenv >>{note}\n{before}{rest}")
         path.chmod(0o755)
 
@@ -132,10 +158,30 @@ class Node:
     def srun(self, *words, **more):
         return self.cluster.run("srun", "--quiet", *words, user=more.pop("user", ALICE), **more)
 
+    def sruns(self, *lines):
+        """These commands side by side, each in a job: code and output of each."""
+        begun = [self.cluster.begin("srun", "--quiet", *words, user=ALICE) for words in lines]
+        said = [one.communicate(timeout=PATIENCE)[0] for one in begun]
+        return [(one.returncode, text) for one, text in zip(begun, said)]
+
+    def batch(self, script, *options):
+        """What a batch script of Alice's came to, and what it printed, as one text."""
+        output = self.home / "batch"
+        output.unlink(missing_ok=True)
+        output.touch()
+        os.chown(output, ALICE, ALICE)
+        return " ".join(map(str, self.cluster.batch(output, script, *options, user=ALICE)))
+
     def client(self, *options, inside=(), environment=None):
         """A steerable program of Alice's in a job, which holds what it takes until it is ended."""
-        words = ["srun", "--quiet", "--unbuffered", *options, *inside, self.programs / "partage-demo-client"]
-        return Client(self, self.cluster.begin(*words, user=ALICE, environment=environment))
+        return self.clients(options, inside=inside, environment=environment)[0]
+
+    def clients(self, *lines, inside=(), environment=None):
+        """The same for each of these lines of options, started side by side."""
+        program = self.programs / "partage-demo-client"
+        begun = [self.cluster.begin("srun", "--quiet", "--unbuffered", *line, *inside, program, user=ALICE,
+                                    environment=environment) for line in lines]
+        return [Client(self, one) for one in begun]
 
     def wait(self, what, condition):
         until = time.monotonic() + PATIENCE
@@ -160,6 +206,7 @@ class Node:
         if self.keeper:
             self.keeper.stdin.close()
             self.keeper.wait(timeout=PATIENCE)
+        open(PRELOAD, "w").close()
         shutil.rmtree(self.home, ignore_errors=True)
 
 
@@ -187,6 +234,7 @@ class Client:
         return taken
 
     def end(self):
+        """Its input ends, and it does."""
         self.process.stdin.close()
         self.process.wait(timeout=PATIENCE)
         self.process.stdout.close()

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries engines/slurm, a case after the other on a node of its own. `scripts/engines/slurm/try` calls this, in a mount
-namespace. A case fails by an exception.
+"""Tries engines/slurm, a case after the other on one node; the next of one that fails has a new node.
+`scripts/engines/slurm/try` calls this, in a mount namespace. A case fails by an exception.
 """
 import argparse
-import os
 import sys
 import time
 import traceback
@@ -24,41 +23,47 @@ def main():
     if unknown:
         sys.exit(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     give_back = own_folders()
-    passed = failed = 0
-    for name in options.names or CASES:
+    trials = Trials(options.built, options.slurm)
+    try:
+        for name in options.names or CASES:
+            trials.try_one(name)
+    finally:
+        trials.end_node()
+        give_back()
+    print(f"checks: {trials.passed} passed {trials.failed} failed")
+    return 1 if trials.failed else 0
+
+
+class Trials:
+    """The node that the next case gets, if one is there, and how many cases passed."""
+
+    def __init__(self, built, slurm):
+        self.built, self.slurm, self.node = built, slurm, None
+        self.passed = self.failed = 0
+
+    def try_one(self, name):
         began = time.monotonic()
-        node = None
+        case = CASES[name]
         try:
-            case = CASES[name]
-            node = Node(options.built, options.slurm, **getattr(case, "node", {}))
-            preload(node, case)
-            said = case(node)
+            self.node = self.node or Node(self.built, self.slurm)
+            self.node.arrange(**getattr(case, "node", {}))
+            said = case(self.node)
         except Exception:
             traceback.print_exc(file=sys.stdout)
-            print(node.logs() if node else "no node")
+            print(self.node.logs() if self.node else "no node")
             print(f"FAILED: Slurm: {name}", flush=True)
-            failed += 1
-        else:
-            print(f"tried: Slurm: {name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
-            passed += 1
-        finally:
-            for path in ("/etc/ld.so.preload", "/etc/libpartage.so"):
-                if os.path.lexists(path):
-                    os.unlink(path)
-            if node:
-                node.close()
-    give_back()
-    print(f"checks: {passed} passed {failed} failed")
-    return 1 if failed else 0
+            self.failed += 1
+            self.end_node()
+            return
+        print(f"tried: Slurm: {name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
+        self.passed += 1
+        if getattr(case, "uses_up_node", False):
+            self.end_node()
 
-
-def preload(node, case):
-    """Every program that starts on the node from now on loads the library, or the plugin has it loaded."""
-    if getattr(case, "is_preloaded", True):
-        with open("/etc/ld.so.preload", "w") as file:
-            file.write(f"{node.programs}/libpartage.so\n")
-    else:
-        os.symlink(node.programs / "libpartage.so", "/etc/libpartage.so")
+    def end_node(self):
+        node, self.node = self.node, None
+        if node:
+            node.close()
 
 
 sys.exit(main())
