@@ -3,10 +3,11 @@
 import os
 import signal
 
+from cluster import CPUS
 from node import ALICE, CARD, GIB
 
 NAMES = ("reading", "division", "forgery", "allocation", "steps", "limit", "suspend", "rule", "waits", "library",
-         "prologue", "ends")
+         "prologue", "ends", "preemption")
 # Limits are whole units of the driver's.
 UNIT = 2 << 20
 # Two jobs of these shards on either GPU, in the order in which Slurm fills them.
@@ -294,8 +295,8 @@ def suspend(node):
                                f"{kernels}; true", user=ALICE)
     node.wait("all use the GPU", lambda: len(node.job(number)["clients"]) == 3)
     check([client.say("take 4096"), client.say("fill 7")] == ["taken", "filled"], "the client did not work")
+    node.wait("the driver counts it", lambda: node.used(0) - idle > 4 * GIB)
     before = node.used(0)
-    check(before - idle > 4 * GIB, before, idle)
     code, said = node.cluster.run("scontrol", "suspend", number)
     check(code == 0, said)
     groups = [node.cluster.groups / f"uid_{ALICE}" / f"job_{number}" / f"step_{step}" for step in (0, 1)]
@@ -309,7 +310,8 @@ def suspend(node):
     check(client.say("check 7") == "same", "the memory is another one")
     node.wait("all of it is back", lambda: node.used(0) >= before)
     # One that is cancelled while it is away leaves nothing.
-    node.cluster.run("scontrol", "suspend", number)
+    code, said = node.cluster.run("scontrol", "suspend", number)
+    check(code == 0, said)
     node.wait("it is away", lambda: node.job(number)["state"] == "suspended")
     node.cluster.run("scancel", number)
     all_gone(node)
@@ -317,6 +319,28 @@ def suspend(node):
     for process in (client.process, tasks):
         process.communicate(timeout=60)
     return "its memory was off the GPU when its two steps froze, and was there again after the resume"
+
+
+def preemption(node):
+    """A job that another one preempts has left its GPU meanwhile, and goes on where it was after that."""
+    client = node.client("--job-name=low", f"--cpus-per-task={CPUS}", "--gres=shard:5")
+    number = number_of(node, "low")
+    check([client.say("take 4096"), client.say("fill 7")] == ["taken", "filled"], "the client did not work")
+    # All of the node's processors for who goes first.
+    urgent = node.client("--partition=urgent", f"--cpus-per-task={CPUS}", "--gres=shard:3")
+    node.wait("it is away", lambda: node.job(number)["state"] == "suspended")
+    check(urgent.total() == part_of(3) and urgent.exhaust() > 0, "the urgent job did not run")
+    urgent.end()
+    check(client.say("check 7") == "same", "the memory is another one")
+    client.end()
+    all_gone(node)
+    return "its memory was off the GPU for the urgent job, and there again after that"
+
+
+preemption.cluster = {"partitions": """PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:1 PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=FORCE:1 PriorityTier=2 PreemptMode=OFF"""}
 
 
 def rule(node):

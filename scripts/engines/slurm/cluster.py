@@ -15,6 +15,10 @@ import time
 
 PATIENCE = 120
 SHARDS = 10
+# What the node says it has, for many small jobs.
+CPUS = 32
+# The end of slurm.conf.
+PARTITIONS = "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
 # The major number of the driver's nodes.
 MAJOR = 195
 
@@ -33,8 +37,8 @@ def free_ports(count):
 class Cluster:
     """`slurm` is the root of the unpacked packages, `home` an empty folder."""
 
-    def __init__(self, slurm, home, environment, cgroup):
-        self.home, self.cgroup = pathlib.Path(home), cgroup
+    def __init__(self, slurm, home, environment, cgroup, partitions):
+        self.home, self.cgroup, self.partitions = pathlib.Path(home), cgroup, partitions
         # Its control groups are called by it, and others may try the same beside us.
         self.name = f"n{secrets.token_hex(4)}"
         self.groups = pathlib.Path(f"/sys/fs/cgroup/freezer/slurm_{self.name}")
@@ -92,8 +96,8 @@ MessageTimeout=30
 UnkillableStepTimeout=120
 InactiveLimit=0
 GresTypes=gpu,shard
-NodeName={self.name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs=32 Gres=gpu:2,shard:{2 * SHARDS}
-PartitionName=all Nodes={self.name} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+NodeName={self.name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs={CPUS} Gres=gpu:2,shard:{2 * SHARDS}
+{self.partitions}
 """)
         lines = [f"Name=gpu File={path}\n" for path in nodes]
         lines += [f"Name=shard Count={SHARDS} File={path}\n" for path in nodes]

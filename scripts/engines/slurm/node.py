@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from cluster import PATIENCE, Cluster
+from cluster import PARTITIONS, PATIENCE, Cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GIB = 1 << 30
@@ -29,18 +29,18 @@ PROGRAMS = ("partage", "partaged", "partage-demo-client", "libpartage.so", "libp
 
 
 class Node:
-    def __init__(self, built, slurm):
+    def __init__(self, built, slurm, partitions=PARTITIONS):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="ps"))
         self.home.chmod(0o755)
         self.keeper = self.broker = self.cluster = None
         try:
-            self.begin(pathlib.Path(built), slurm)
+            self.begin(pathlib.Path(built), slurm, partitions)
         except BaseException:
             print(self.logs())
             self.close()
             raise
 
-    def begin(self, built, slurm):
+    def begin(self, built, slurm, partitions):
         self.programs = self.home / "bin"
         self.programs.mkdir()
         # The build folder may be shut to other users.
@@ -56,7 +56,7 @@ class Node:
             "PARTAGE_PID_NAMESPACE": "any",
         }
         self.start_broker()
-        self.cluster = Cluster(slurm, self.home / "slurm", self.environment, "v1")
+        self.cluster = Cluster(slurm, self.home / "slurm", self.environment, "v1", partitions)
         self.arrange()
         self.cluster.start()
 

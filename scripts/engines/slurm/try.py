@@ -3,6 +3,7 @@
 `scripts/engines/slurm/try` calls this, in a mount namespace. A case fails by an exception.
 """
 import argparse
+import signal
 import sys
 import time
 import traceback
@@ -10,6 +11,8 @@ import traceback
 import cases
 from node import Node, own_folders
 
+# A case that hangs, such as for a job that never starts, fails after this.
+LIMIT_S = 300
 CASES = {name: getattr(cases, name) for name in cases.NAMES}
 
 
@@ -24,6 +27,9 @@ def main():
         sys.exit(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     give_back = own_folders()
     trials = Trials(options.built, options.slurm)
+    # What ends this at its time limit lets it take everything away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    signal.signal(signal.SIGALRM, out_of_time)
     try:
         for name in options.names or CASES:
             trials.try_one(name)
@@ -32,6 +38,10 @@ def main():
         give_back()
     print(f"checks: {trials.passed} passed {trials.failed} failed")
     return 1 if trials.failed else 0
+
+
+def out_of_time(*_):
+    raise TimeoutError(f"not over after {LIMIT_S} s")
 
 
 class Trials:
@@ -45,19 +55,26 @@ class Trials:
         began = time.monotonic()
         case = CASES[name]
         try:
-            self.node = self.node or Node(self.built, self.slurm)
+            if hasattr(case, "cluster"):
+                self.end_node()
+            self.node = self.node or Node(self.built, self.slurm, **getattr(case, "cluster", {}))
             self.node.arrange(**getattr(case, "node", {}))
+            signal.alarm(LIMIT_S)
             said = case(self.node)
-        except Exception:
+            signal.alarm(0)
+        except (Exception, SystemExit) as error:
+            signal.alarm(0)
             traceback.print_exc(file=sys.stdout)
             print(self.node.logs() if self.node else "no node")
             print(f"FAILED: Slurm: {name}", flush=True)
             self.failed += 1
             self.end_node()
+            if isinstance(error, SystemExit):
+                raise
             return
         print(f"tried: Slurm: {name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
         self.passed += 1
-        if getattr(case, "uses_up_node", False):
+        if hasattr(case, "cluster") or getattr(case, "uses_up_node", False):
             self.end_node()
 
     def end_node(self):
