@@ -404,11 +404,13 @@ def prologue(node):
     path.write_text(text.replace("/usr/lib/partage/libpartage.so", f"{node.programs}/libpartage.so"))
     path.chmod(0o755)
     node.cluster.load("")
-    client = node.client("--gres=shard:5", f"--task-prolog={path}")
-    check(client.total() == part_of(5), client.total())
-    taken = client.exhaust()
-    check(taken <= part_of(5), taken)
-    client.end()
+    # Two jobs of one user with as many shards have one limit.
+    clients = node.clients(*[["--gres=shard:5", f"--task-prolog={path}"]] * 2)
+    check([client.total() for client in clients] == [part_of(5)] * 2, "not the shards' part")
+    taken = sum(client.exhaust() for client in clients)
+    check(GIB < taken <= part_of(5), taken)
+    for client in clients:
+        client.end()
     # It is no boundary, and the page says so.
     code, said = node.srun("--gres=shard:5", f"--task-prolog={path}", "env", "-i", "/usr/bin/env")
     check(code == 0 and "PARTAGE" not in said, code, said)
