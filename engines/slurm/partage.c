@@ -8,6 +8,7 @@
 //
 // command.c runs `partage`, watcher.c is there while Slurm suspends the job.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <grp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -151,12 +152,12 @@ static struct allocation {
 static pid_t stand_in(uid_t uid, gid_t gid) {
   int ready[2];
   char byte;
-  if (pipe(ready)) return -1;
-  pid_t child = fork();
+  if (pipe2(ready, O_CLOEXEC)) return -1;
+  pid_t parent = getpid(), child = fork();
   if (!child) {
     if (setgroups(0, NULL) || setgid(gid) || setuid(uid)) _exit(1);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (write(ready[1], "", 1) != 1) _exit(1);
+    if (getppid() != parent || write(ready[1], "", 1) != 1) _exit(1);
     for (int fd = 0; fd < 1024; fd++) close(fd);
     for (;;) pause();
   }
@@ -249,7 +250,7 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char *av[]) {
   // Slurm writes the one of a step and the other of a batch script, and takes them away where there is no GPU; the
   // other one each time is the user's.
   const char *variable = step == SLURM_BATCH_SCRIPT ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS";
-  if (spank_getenv(spank, variable, gpus, sizeof gpus) || !*gpus) return 0;
+  if (spank_getenv(spank, variable, gpus, sizeof gpus) || !*gpus || *has_failed) return 0;
   if (spank_get_item(spank, S_TASK_PID, &pid)) {
     fail("slurmstepd does not say which task it is");
     return 0;
@@ -257,8 +258,8 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char *av[]) {
   unsigned shards = 0;
   if (spank_getenv(spank, "SLURM_SHARDS_ON_NODE", count, sizeof count) == ESPANK_SUCCESS)
     shards = (unsigned)strtoul(count, NULL, 10);
-  if (register_job(pid, job, gpus, shards)) return 0;
-  if (*gpu_mem) lower_job(job, uid, gid);
+  // Once for all tasks of the step.
+  if (!task_count && (register_job(pid, job, gpus, shards) || (*gpu_mem && lower_job(job, uid, gid)))) return 0;
   watch_step(spank, pid, job);
   return 0;
 }
