@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which devices the program sees, and which slot of the job each ordinal is.
 //!
-//! The driver masks: for the call of `cuInit` alone, `CUDA_VISIBLE_DEVICES` names the job's devices by UUID, chosen and
-//! ordered as the program's own value says: in the job's numbering inside `run`, which took the caller's value away; in
-//! the machine's for a process that came without `run`, whose value was set by somebody who knows of no job. No ordinal
-//! is translated anywhere. A driver that masks otherwise is found by the UUIDs that it shows: where none is the job's,
-//! `cuInit` answers NO_DEVICE, as a driver does that is shown none; where others stand beside the job's, no context and
-//! no memory can be had there.
+//! The driver masks: for the call of `cuInit` alone, `CUDA_VISIBLE_DEVICES` names the job's devices by UUID, chosen
+//! and ordered as the program's own value says: in the job's numbering inside `run`, which took the caller's value
+//! away; in the machine's for a process that came without `run`, whose value was set by somebody who knows of no job,
+//! and for one of a registered job, whose engine set it. No ordinal is translated anywhere. A driver that masks
+//! otherwise is found by the UUIDs that it shows: where none is the job's, `cuInit` answers NO_DEVICE, as a driver
+//! does that is shown none; where others stand beside the job's, no context and no memory can be had there.
 //!
 //! An ordinal's slot: after `cuInit` the library asks the driver for the UUID of each ordinal ([`learn`]); the place of
 //! that UUID among the job's devices is the slot. The broker's welcome lists these devices, else the environment does;

@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
+use partage_protocol::admin::Admitted;
+
 use crate::arguments::TWINS;
+use crate::failure::Outcome;
 use crate::launch::execute::Environment;
 use crate::launch::library_copy;
 use crate::launch::place::Place;
@@ -70,6 +73,26 @@ pub fn begin_job(environment: &mut Environment, token: &str, place: &Place) {
     forget_job(environment);
     environment.set("PARTAGE_TOKEN", token);
     environment.set("PARTAGE_SOCKET_DIR", &place.dir);
+}
+
+/// Names an admitted job to a process of it, with what holds while no broker answers.
+///
+/// # Errors
+/// The broker is not installed, which the job's processes start where their private one is gone.
+pub fn join_job(environment: &mut Environment, admitted: &Admitted, place: &Place) -> Outcome<()> {
+    begin_job(environment, &admitted.token, place);
+    // A process that starts while no broker answers must not see other jobs' devices.
+    let devices: Vec<&str> = admitted.devices.iter().map(|device| device.uuid.as_str()).collect();
+    environment.set("PARTAGE_DEVICES", devices.join(","));
+    // One number for all devices, so the largest: it may only lower, and the broker knows each device's own.
+    let limits: Option<Vec<u64>> = admitted.devices.iter().map(|device| device.limit_bytes).collect();
+    if let Some(limit) = limits.and_then(|limits| limits.into_iter().max()) {
+        environment.set("PARTAGE_MEM_BYTES", limit.to_string());
+    }
+    if admitted.is_private {
+        environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
+    }
+    Ok(())
 }
 
 /// Removes what another job left.

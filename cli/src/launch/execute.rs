@@ -77,6 +77,14 @@ impl Environment {
         self.set(name, list);
     }
 
+    /// Names and values, as text.
+    pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
+        let text = |word: &OsStr| word.to_string_lossy().into_owned();
+        self.variables
+            .iter()
+            .map(move |(name, value)| (text(name), text(value)))
+    }
+
     fn strings(&self) -> Vec<CString> {
         let one = |(name, value): &(OsString, OsString)| {
             let mut text = name.clone().into_vec();

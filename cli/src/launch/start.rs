@@ -6,7 +6,7 @@ use partage_protocol::admin::Admitted;
 use crate::arguments::Run;
 use crate::failure::Outcome;
 use crate::launch::command::Command;
-use crate::launch::environment::{begin_job, let_sanitizer_start, set_standard_error};
+use crate::launch::environment::{join_job, let_sanitizer_start, set_standard_error};
 use crate::launch::place::Place;
 use crate::launch::summary::summarise;
 use crate::launch::{library_copy, supervise};
@@ -25,19 +25,8 @@ pub fn start(
 ) -> Outcome<u8> {
     let library = library_copy::provide(&place.dir)?;
     let environment = &mut command.environment;
-    begin_job(environment, &admitted.token, place);
+    join_job(environment, admitted, place)?;
     environment.remove("CUDA_VISIBLE_DEVICES");
-    // A process that starts while no broker answers must not see other jobs' devices.
-    let devices: Vec<&str> = admitted.devices.iter().map(|device| device.uuid.as_str()).collect();
-    environment.set("PARTAGE_DEVICES", devices.join(","));
-    // One number for all devices, so the largest: it may only lower, and the broker knows each device's own.
-    let limits: Option<Vec<u64>> = admitted.devices.iter().map(|device| device.limit_bytes).collect();
-    if let Some(limit) = limits.and_then(|limits| limits.into_iter().max()) {
-        environment.set("PARTAGE_MEM_BYTES", limit.to_string());
-    }
-    if admitted.is_private {
-        environment.set("PARTAGE_BROKER", library_copy::provide_broker(&place.dir)?);
-    }
     set_standard_error(environment, arguments.quiet);
     command.preload(&library);
     let_sanitizer_start(&mut command.environment, &command.file);

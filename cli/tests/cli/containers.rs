@@ -86,6 +86,24 @@ fn a_registration_is_a_document() {
 }
 
 #[test]
+fn who_registers_a_process_of_its_own_hears_what_its_children_need() {
+    let bench = Bench::new();
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]; 4]);
+    let variables = |pid: u32| {
+        let (code, out, err) = result(bench.partage(&["register", "--pid", &pid.to_string(), "--json"]));
+        assert_eq!((code, err.as_str()), (0, ""));
+        schema::judge("registered", &out)["environment"].clone()
+    };
+    let own = variables(std::process::id());
+    assert_eq!(own["PARTAGE_TOKEN"], admitted().token, "{own}");
+    assert_eq!(own["PARTAGE_DEVICES"], admitted().devices[0].uuid, "{own}");
+    let library = own["LD_PRELOAD"].as_str().expect("the library");
+    assert!(std::path::Path::new(library).is_file(), "{own}");
+    // No process has this number.
+    assert_eq!(variables(u32::MAX), serde_json::json!({}));
+}
+
+#[test]
 fn a_registration_tells_the_engines_words_and_what_it_has_at_most() {
     let bench = Bench::new();
     let requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]; 2]);

@@ -48,8 +48,10 @@ impl Names {
         let outlived = |job: &Job| job.is_default && settings.device_count > 0;
         if let Some(job) = super::of(state).job().filter(|job| !outlived(job)) {
             (names.count, names.mig) = (0, 0);
-            // What came by `run` had the variable taken away: what it has was set inside.
-            let mut numbers = (!settings.has_token).then_some([u32::MAX; MAX_DEVICES]);
+            // What came by `run` had the variable taken away: what it has was set inside. An engine's process has its
+            // job's token too, and of its devices alone the broker tells numbers.
+            let is_of_run = settings.has_token && job.is_default;
+            let mut numbers = (!is_of_run).then_some([u32::MAX; MAX_DEVICES]);
             for (slot, device) in job.devices().iter().enumerate() {
                 // The driver ends a list at a device that it cannot open.
                 let Some(to) = names.uuids.get_mut(names.count).filter(|_| job.is_open(slot)) else {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage register`: another process, with its control group, becomes a job.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use nix::unistd::Uid;
 use partage_protocol::admin::{Admitted, AtMost, JobView, RegisterRequest, Reply, Request, RunRequest};
 use partage_protocol::size::{NONE, parse_amount, parse_duration};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::arguments::{Numbers, Register, Run};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::launch::launch_broker;
+use crate::launch::execute::Environment;
 use crate::launch::place::{Place, Rule};
 use crate::launch::run_settings::{check_name, read_settings};
+use crate::launch::{environment, launch_broker, library_copy};
 use crate::link::connection::ConnectionError;
 use crate::show::devices::devices_text;
 use crate::show::report::Report;
@@ -63,8 +67,17 @@ pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place,
                 true => format!("process {pid} is the first of {job} on {on}"),
                 false => format!("process {pid} is of {job}, which its control group is already, on {on}"),
             };
+            let environment: Map<String, Value> = match report.is_json {
+                true => inside(&admitted, pid, place)
+                    .unwrap_or_default()
+                    .texts()
+                    .map(to_json)
+                    .collect(),
+                false => Map::new(),
+            };
             let body = json!({
                 "message": text, "job": job, "devices": admitted.devices, "terms": admitted.terms, "is_new": is_new,
+                "environment": environment,
             });
             report.data("registered", body, |style| style.text(&text) + "\n");
             return Ok(0);
@@ -72,6 +85,22 @@ pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place,
         Answer::Inside(job) => format!("process {} stays in {}", arguments.pid, job.job),
     };
     Ok(report.done(&text))
+}
+
+/// What `run` would have given to the process: with these variables a program that it starts is of the job still when
+/// it has lost its parents. None for a process of another user, who would find the library in a folder of the caller's.
+fn inside(admitted: &Admitted, pid: u32, place: &Place) -> Outcome<Environment> {
+    let mut environment = Environment::default();
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|data| data.uid());
+    if owner.is_ok_and(|owner| owner == Uid::effective().as_raw()) {
+        environment::join_job(&mut environment, admitted, place)?;
+        environment::preload(&mut environment, &library_copy::provide(&place.dir)?);
+    }
+    Ok(environment)
+}
+
+fn to_json((name, value): (String, String)) -> (String, Value) {
+    (name, value.into())
 }
 
 /// `--at-most`, each key once or more; the last counts.

@@ -52,6 +52,10 @@ pub fn whoever_set_them(rig: &Rig) {
     for visible in ["", "-1", "2", "x,1", zero.as_str()] {
         assert!(inside(Some(visible)).is_empty(), "{visible}: none of the job's");
     }
+    // With a token too, as an engine gives it to what its job starts.
+    let token = "f".repeat(64);
+    let with_token = group.inside(bare_command(rig, &[("PARTAGE_TOKEN", &token)]));
+    assert_eq!(seen(with_token, Some("1")), only_one, "the machine's number");
     // A default job that the rule keeps to GPU 1.
     assert_eq!(seen(bare(), Some("1")), only_one);
     assert!(seen(bare(), Some("2")).is_empty());
