@@ -52,7 +52,9 @@ fn command_of(pid: u32) -> Vec<String> {
 }
 
 fn text_of(line: &[u8]) -> Vec<String> {
-    let line = line.strip_suffix(&[0]).unwrap_or(line);
+    // A program that writes its title over its words (Ray's workers) fills the rest of their room with zeros.
+    let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let line = line.get(..end).unwrap_or_default();
     if line.is_empty() {
         return Vec::new();
     }
@@ -70,6 +72,7 @@ mod tests {
             text_of(b"python\0train.py\0\0--x\x1b\0"),
             ["python", "train.py", "", "--x?"]
         );
+        assert_eq!(text_of(b"ray::Trainer\0\0\0\0"), ["ray::Trainer"]);
         assert_eq!(text_of(b""), [""; 0]);
         let own = command_of(std::process::id());
         assert!(own.first().is_some_and(|word| word.contains("partage")), "{own:?}");
