@@ -95,6 +95,16 @@ print(os.path.join(list(nvidia.cu13.__path__)[0], "include"))')
   export PARTAGE_CUDA_HEADERS PARTAGE_TEST_PYTHON=$PYTHON
 }
 
+# packages FOLDER LIST: a virtual environment with the packages of LIST, again only when the list changed.
+packages() {
+  local stamp=$1/$(basename "$2").done
+  cmp -s "$2" "$stamp" && return 0
+  # Each by its code: a caller that asks for the function's has switched `set -e` off.
+  { [ -x "$1/bin/python" ] || python3 -m venv "$1"; } \
+    && "$1/bin/python" -m pip install -q --disable-pip-version-check --only-binary=:all: -r "$2" \
+    && cp "$2" "$stamp"
+}
+
 # disk_room FOLDER GB WHAT: is there so much room for WHAT on the file system of FOLDER? Says what lacks.
 disk_room() {
   local free

@@ -22,14 +22,14 @@ SEE_LIMIT = pathlib.Path(__file__).with_name("see_limit.py")
 
 
 class Machine:
-    def __init__(self, partage, path):
+    def __init__(self, partage, path, gpus=2):
         # Short: tmux and Ray make sockets below it.
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="pr"))
         programs = self.home / ".bin"
         programs.mkdir()
         (programs / "partage").symlink_to(partage)
         (self.home / "train.py").write_text(SEE_LIMIT.read_text())
-        words = [partage, "sim", "--gpus", "2", "--memory", "16GiB", "--machine", self.home.name, "--"]
+        words = [partage, "sim", "--gpus", str(gpus), "--memory", "16GiB", "--machine", self.home.name, "--"]
         words += ["/bin/sh", "-c", "env -0; echo; exec cat >/dev/null"]
         self.keeper = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         text = b""
