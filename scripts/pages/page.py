@@ -27,9 +27,9 @@ SAYS_NOT_BUILT = re.compile(r"\b(not built|not yet built|not implemented)\b", re
 HEADING = re.compile(r"^(#+) ")
 FENCE = re.compile(r"^```(.*)$")
 DIRECTIVE = re.compile(r"^<!-- pages: (run|until|varies|sim|root|refuses|fresh) (.*) -->$")
-# Kinds that hold no command, and the recipes' own fences (scripts/recipes/try runs those).
+# Kinds that hold no command, and the recipes' own fences (scripts/recipes/try and scripts/engines run those).
 NO_COMMANDS = {"text", "toml", "json", "ini", "c", "rust"}
-RECIPE_KINDS = {"sh", "python", "crontab"}
+RECIPE_KINDS = {"sh", "python", "crontab", "yaml"}
 
 
 @dataclasses.dataclass

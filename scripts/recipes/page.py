@@ -25,8 +25,8 @@ def blocks(text):
 class Page:
     """The blocks, with the paths that a reader adapts adapted to this machine."""
 
-    def __init__(self, paths):
-        self.all = blocks(PAGE.read_text())
+    def __init__(self, paths, page=PAGE):
+        self.all = blocks(page.read_text())
         self.paths = paths
 
     def recipes(self):
