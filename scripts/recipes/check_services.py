@@ -68,23 +68,30 @@ def imitated_cron(machine, line):
     return machine.start(["/bin/sh", "-c", command], environment=environment)
 
 
-def systemd(machine, page, tools):
-    unit = page.file("systemd", machine.home)
-    how = "the ExecStart line in a unit's environment"
+def settings_of(machine, unit):
+    """The settings of a unit that systemd takes, where it is there to be asked."""
     if shutil.which("systemd-analyze"):
         code, _, errors = machine.shell(f"systemd-analyze verify --user {unit}")
         check((code, errors) == (0, ""), errors)
-        how = f"systemd-analyze verify; {how}"
     settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
-    specified = settings["ExecStart"].replace("%%", "\0").replace("%h", str(machine.home))
-    check("%" not in specified, "every % is a specifier or doubled", settings["ExecStart"])
-    words = shlex.split(specified.replace("\0", "%"))
     check(settings["WorkingDirectory"] == "%h", settings)
+    return settings
+
+
+def started_as(machine, settings, instance=""):
+    """The words of a unit's ExecStart, and the environment that they are given."""
+    specified = settings["ExecStart"].replace("%%", "\0").replace("%h", str(machine.home)).replace("%i", instance)
+    check("%" not in specified, "every % is a specifier or doubled", settings["ExecStart"])
     # systemd.exec(5), "Environment variables in spawned processes", for a unit of the user's manager.
-    environment = machine.driver | {
+    return shlex.split(specified.replace("\0", "%")), machine.driver | {
         "HOME": str(machine.home), "LANG": "C.UTF-8", "LOGNAME": "user", "USER": "user", "SHELL": "/bin/sh",
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "XDG_RUNTIME_DIR": str(machine.home), "INVOCATION_ID": "0" * 32, "SYSTEMD_EXEC_PID": "1"}
+
+
+def systemd(machine, page, tools):
+    settings = settings_of(machine, page.file("systemd", machine.home))
+    words, environment = started_as(machine, settings)
     main = machine.start(words, environment=environment, start_new_session=True)
     note = machine.seen(1)[0]
     sees(note, 4)
@@ -100,4 +107,23 @@ def systemd(machine, page, tools):
     for faulty in (missing, wrong):
         code = machine.start(faulty, environment=environment).wait(timeout=60)
         check(code in mended, faulty, code)
-    return how
+    template(machine, page)
+    how = "the ExecStart lines of a unit and of two instances of a template in a unit's environment"
+    return f"systemd-analyze verify; {how}" if shutil.which("systemd-analyze") else how
+
+
+def template(machine, page):
+    """Two instances are two jobs, each by its name."""
+    settings = settings_of(machine, page.file("systemd-template", machine.home))
+    machine.forget()
+    mains = {}
+    for instance in ("cats", "dogs"):
+        words, environment = started_as(machine, settings, instance)
+        check(f"{instance}.toml" in words, words)
+        mains[f"train-{instance}"] = machine.start(words, environment=environment, start_new_session=True).pid
+    for note in machine.seen(2):
+        sees(note, 4)
+    jobs = machine.working(2)
+    check({job["name"]: job["pid"] for job in jobs} == mains and [limits(job) for job in jobs] == [[4], [4]], jobs)
+    machine.let_go()
+    machine.wait("they end", lambda: not any(job["clients"] for job in machine.jobs()))

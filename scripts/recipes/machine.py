@@ -57,11 +57,11 @@ class Machine:
                 words, cwd=self.home, env=environment or self.environment, stdout=output, stderr=output,
                 stdin=more.pop("stdin", subprocess.DEVNULL), **more)
 
-    def shell(self, script, environment=None):
+    def shell(self, script, environment=None, timeout=PATIENCE):
         """Runs a script as a user types it, and gives code, output and errors."""
         done = subprocess.run(
             ["/bin/bash", "-euc", script], cwd=self.home, env=environment or self.environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
         return done.returncode, done.stdout, done.stderr
 
     def wait(self, what, condition):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fenced blocks of docs/recipes.md that name a recipe.
+"""The fenced blocks of a page, such as docs/recipes.md, that name a recipe.
 
 A fence reads LANGUAGE NAME [PATH]: the block is the file PATH of recipe NAME (`~` is the home folder), or, without
 PATH, the commands that a user types there. NAME is a recipe, or a recipe, a dash and a variant of it. Fences with a
@@ -9,7 +9,7 @@ import collections
 import pathlib
 import re
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/recipes.md"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 Block = collections.namedtuple("Block", "language recipe path text")
 
 
@@ -23,10 +23,10 @@ def blocks(text):
 
 
 class Page:
-    """The blocks, with the paths that a reader adapts adapted to this machine."""
+    """The blocks of these pages, with the paths that a reader adapts adapted to this machine."""
 
-    def __init__(self, paths, page=PAGE):
-        self.all = blocks(page.read_text())
+    def __init__(self, paths, *pages):
+        self.all = sum((blocks((DOCS / page).read_text()) for page in pages), [])
         self.paths = paths
 
     def recipes(self):

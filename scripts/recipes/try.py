@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries recipes of docs/recipes.md, each on a simulated machine of its own. `scripts/recipes/try` calls this.
+"""Tries recipes of docs/recipes.md and docs/guides/engines/others.md, each on a simulated machine of its own.
+`scripts/recipes/try` calls this.
 
 A check returns a sentence that says what it used, or (None, why not); it fails by an exception.
 """
@@ -11,6 +12,7 @@ import sys
 import time
 import traceback
 
+import check_engines
 import check_python
 import check_services
 import check_shell
@@ -32,13 +34,18 @@ CHECKS = {
     "torchrun": check_python.torchrun,
     "ray": check_python.ray,
     "spot": check_snapshot.spot,
+    "hub": check_engines.hub,
+    "airflow": check_engines.airflow,
+    "flyte": check_engines.flyte,
 }
+PAGES = ("recipes.md", "guides/engines/others.md")
+# Where the packages of a recipe are, if not with the small ones.
+FOLDERS = {"torchrun": "large", "ray": "large", "hub": "engines", "airflow": "engines", "flyte": "engines"}
 
 
 def attempt(name, page, tools):
     """One recipe: whether it was tried, and what to say of it."""
-    is_large = name in ("torchrun", "ray")
-    path = [tools.large if is_large else str(pathlib.Path(tools.python).parent)]
+    path = [getattr(tools, FOLDERS.get(name, "small"))]
     machine = Machine(tools.partage, path)
     try:
         # Without the recipe the program sees two whole cards: what the checks find is the recipe's doing.
@@ -60,13 +67,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partage", required=True)
     parser.add_argument("--large", default="")
+    parser.add_argument("--engines", default="")
     parser.add_argument("--cron", default="")
     parser.add_argument("names", nargs="*", metavar="NAME")
     tools = parser.parse_args()
     tools.python = sys.executable
-    page = Page({"/usr/bin/partage": tools.partage, "/usr/bin/python3": sys.executable})
+    tools.small = str(pathlib.Path(tools.python).parent)
+    page = Page({"/usr/bin/partage": tools.partage, "/usr/bin/python3": sys.executable}, *PAGES)
     if page.recipes() != set(CHECKS):
-        sys.exit(f"the page's recipes are {sorted(page.recipes())}, those tried {sorted(CHECKS)}")
+        sys.exit(f"the pages recipes are {sorted(page.recipes())}, those tried {sorted(CHECKS)}")
     unknown = set(tools.names) - set(CHECKS)
     if unknown:
         sys.exit(f"no recipe {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}")

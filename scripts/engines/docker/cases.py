@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is tried of docs/guides/engines/docker.md: docker, compose, a unit of podman's quadlet, and a build."""
+"""What is tried of docs/guides/engines/docker.md: docker, compose, a unit of podman's quadlet, a build, and
+JupyterHub's DockerSpawner."""
 import re
 import shlex
+import subprocess
+import sys
 
-from host import GIB, IMAGE, MACHINE, hierarchies
+from host import GIB, HERE, IMAGE, MACHINE, hierarchies
 
 SMALL = 4
 WAITS = ("sleep", "600")
@@ -156,3 +159,26 @@ def build(host):
     host.is_free()
     version = host.sh("podman info --format '{{.Host.BuildahVersion}}'").strip()
     return f"podman build, buildah {version}"
+
+
+def spawner(host):
+    """Of JupyterHub: a user's server in a container."""
+    file = host.page.file("spawner", host.folder / "page")
+    socket = f"/proc/{host.room.first}/root/run/docker.sock"
+    words = [sys.executable, HERE / "spawner.py", file, socket, IMAGE, *WAITS]
+
+    def spawned():
+        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    ids = [spawned().stdout.strip()]
+    assert host.job(0, SMALL)["container"]["id"] == ids[0], (ids, host.jobs())
+    tried(host, "docker", "exec", "-i", ids[0], "client")
+    # As many as there is room for.
+    while (done := spawned()).returncode == 0 and len(ids) < 5:
+        ids.append(done.stdout.strip())
+    assert len(ids) == 4 and "the container does not start: needs 4 GiB" in done.stderr, (ids, done)
+    host.sh("docker ps -aq | xargs docker rm -f")
+    host.is_free()
+    version = subprocess.run([sys.executable, "-c", "import docker; print(docker.__version__)"],
+                             capture_output=True, text=True).stdout.strip()
+    return f"DockerSpawner's settings, by docker's Python client {version}"

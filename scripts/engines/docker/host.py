@@ -12,13 +12,13 @@ import shutil
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT / "packaging/fresh"), str(ROOT / "scripts/recipes")]
 
 from page import Page  # noqa: E402
 from room import GPUS, MACHINE, Client, Room, eventually  # noqa: E402
 
-PAGE = ROOT / "docs/guides/engines/docker.md"
 PROGRAMS = ("partage", "partaged")
 LIBRARIES = ("partage-demo-client", "libpartage.so", "libpartage_sim_cuda.so", "libpartage_sim_nvml.so",
              "libpartage_sim_nvrtc.so", "libpartage_sim_runtime.so", "libpartage_sim_blas.so")
@@ -44,7 +44,7 @@ class Host:
         self.folder, self.left = folder, contextlib.ExitStack()
         self.group = f"partage-try-{os.getpid()}.slice"
         self.page = Page({"IMAGE python train.py": f"{IMAGE} client", "python train.py": "sleep 600", "IMAGE": IMAGE},
-                         PAGE)
+                         "guides/engines/docker.md")
         self.daemon = None
         self.pack(options.built)
         # Containers' control groups outlive the room.

@@ -14,7 +14,7 @@ import traceback
 import cases
 from host import Host
 
-CASES = {case.__name__: case for case in (cases.docker, cases.compose, cases.quadlet, cases.build)}
+CASES = {case.__name__: case for case in (cases.docker, cases.compose, cases.quadlet, cases.build, cases.spawner)}
 FAILURES = (AssertionError, LookupError, OSError, ValueError, subprocess.SubprocessError)
 
 
