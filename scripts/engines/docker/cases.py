@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 
-from host import GIB, HERE, IMAGE, MACHINE, hierarchies
+from host import GIB, HERE, IMAGE, MACHINE, RUNTIMES
 
 SMALL = 4
 WAITS = ("sleep", "600")
@@ -117,19 +117,26 @@ def settings(unit):
     return {name: re.sub("%[Nnt]", lambda found: specifiers[found[0]], value) for name, value in pairs}
 
 
+# Control groups as systemd makes them for a service; a cpuset of v1 begins empty.
+IN_A_UNIT = """
+for top in {tops}; do
+  group=$top
+  for name in {slice} train.service; do
+    mkdir -p $group/$name
+    for file in cpuset.cpus cpuset.mems; do
+      if [ -e $group/$file ] && [ -e $group/$name/$file ]; then cat $group/$file >$group/$name/$file; fi
+    done
+    group=$group/$name
+  done
+  echo $$ >$group/cgroup.procs
+done
+exec {command}
+"""
+
+
 def in_a_unit(host, command):
-    """Runs it in control groups as systemd gives them to a service."""
-    groups = []
-    for top in hierarchies():
-        group = top / host.group / "train.service"
-        group.mkdir(parents=True, exist_ok=True)
-        for below in (group.parent, group):
-            for name in ("cpuset.cpus", "cpuset.mems"):
-                if (below / name).exists():
-                    (below / name).write_text((below.parent / name).read_text())
-        groups.append(str(group))
-    enter = 'for group in "$@"; do echo $$ >"$group/cgroup.procs"; done; '
-    return host.sh(f"set -- {shlex.join(groups)}; {enter} exec {command}")
+    tops = shlex.join(map(str, host.hierarchies()))
+    return host.sh(IN_A_UNIT.format(tops=tops, slice=host.slice, command=command))
 
 
 def quadlet(host):
@@ -146,7 +153,8 @@ def quadlet(host):
     host.sh(service["ExecStop"].replace("podman rm", "podman rm -t 0"))
     host.is_free()
     version = host.sh("podman version --format '{{.Client.Version}}'").strip()
-    return f"generated, verified, its ExecStart and ExecStop by hand; podman {version}"
+    runtime = RUNTIMES[host.groups]
+    return f"generated, verified, its ExecStart and ExecStop by hand; podman {version} with {runtime}"
 
 
 def build(host):

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,33 +25,51 @@ LIBRARIES = ("partage-demo-client", "libpartage.so", "libpartage_sim_cuda.so", "
              "libpartage_sim_nvrtc.so", "libpartage_sim_runtime.so", "libpartage_sim_blas.so")
 IMAGE = "docker.io/library/image"
 CLASSES = 'schema = 1\n[class.small]\nmem = "4GiB"\n[class.large]\nmem = "10GiB"\n'
-# Where a machine has no systemd and no network. crun refuses hybrid control groups.
-PODMAN = '[containers]\nnetns = "none"\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n[engine]\n' \
-         'runtime = "runc"\nevents_logger = "none"\ncgroup_manager = "cgroupfs"\n'
+# Where a machine has no systemd and no network. crun refuses hybrid control groups; where v2 stands beside v1, it has
+# no controller that could count processes.
+PODMAN = """\
+[containers]
+netns = "none"
+pids_limit = 0
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+[engine]
+runtime = "{runtime}"
+events_logger = "none"
+cgroup_manager = "cgroupfs"
+"""
+RUNTIMES = {"v1": "runc", "v2": "crun"}
 # The image: a small part of the same Debian.
 NOT_OF_IMAGE = ("./var", "./usr/share", "./usr/libexec", "./usr/lib/systemd", "./usr/sbin", "./usr/bin/docker*",
                 "./usr/bin/containerd*", "./usr/bin/podman", "./usr/bin/ctr", "./boot", "./root")
 GIB = 1 << 30
 
 
-def hierarchies():
-    """The roots of the machine's control groups: each of v1, or the one of v2."""
-    top = pathlib.Path("/sys/fs/cgroup")
-    return [top] if (top / "cgroup.procs").exists() else [path for path in top.iterdir() if not path.is_symlink()]
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+V2_ALONE = f"umount -R {GROUPS} && mount -t cgroup2 cgroup2 {GROUPS}"
+
+
+def versions():
+    """How a host here can have its control groups: as this machine has them, and v2 alone. Why one is not tried."""
+    if (GROUPS / "cgroup.procs").exists():
+        return ["v2"], "this machine has no control groups of v1"
+    may = subprocess.run(["unshare", "--mount", "sh", "-c", V2_ALONE], capture_output=True, text=True)
+    return (["v1", "v2"], None) if may.returncode == 0 else (["v1"], f"no cgroup v2 alone: {may.stderr.strip()}")
 
 
 class Host:
-    def __init__(self, options, folder):
-        self.folder, self.left = folder, contextlib.ExitStack()
-        self.group = f"partage-try-{os.getpid()}.slice"
+    """`groups` is the version of its control groups, v1 or v2."""
+
+    def __init__(self, options, folder, groups):
+        self.folder, self.groups, self.left = folder, groups, contextlib.ExitStack()
+        self.slice = f"partage-try-{os.getpid()}.slice"
         self.page = Page({"IMAGE python train.py": f"{IMAGE} client", "python train.py": "sleep 600", "IMAGE": IMAGE},
                          "guides/engines/docker.md")
         self.daemon = None
         self.pack(options.built)
-        # Containers' control groups outlive the room.
-        self.left.callback(self.remove_groups)
         self.room = self.left.enter_context(Room(options.base, folder / "room", size="4g"))
         try:
+            if groups == "v2":
+                self.sh(V2_ALONE)
             self.install()
             self.describe_gpus()
             self.make_image(options.base)
@@ -71,16 +90,20 @@ class Host:
             self.sh("docker ps -aq | xargs -r docker rm -f; podman rm -fat 0", may_fail=True)
             self.daemon.terminate()
             self.daemon.wait(timeout=60)
+        self.remove_groups()
         self.left.close()
 
+    def hierarchies(self):
+        """The roots of its control groups: each of v1, or the one of v2."""
+        if self.groups == "v2":
+            return [GROUPS]
+        return [path for path in GROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
+
     def remove_groups(self):
-        """What is left of this try's groups, and docker's own where no other daemon of it has a container."""
-        for top in hierarchies():
-            for group in (top / self.group, top / "docker"):
-                for path in sorted(group.glob("**/"), reverse=True):
-                    # Of another daemon's containers: not empty.
-                    with contextlib.suppress(OSError):
-                        path.rmdir()
+        """This try's, and docker's own where it is empty: with another daemon's containers it is not."""
+        tops = self.hierarchies()
+        ours, shared = (shlex.join(str(top / name) for top in tops) for name in (self.slice, "docker"))
+        self.sh(f"find {ours} -depth -type d -exec rmdir {{}} +; rmdir {shared}", may_fail=True)
 
     # ---- the host ----------------------------------------------------------------------------------------------
 
@@ -107,7 +130,7 @@ class Host:
         self.room.has_gpus = False
         self.sh("ip link set lo up; for folder in docker containerd containers; do "
                 "mkdir -p /var/lib/$folder; mount -t tmpfs $folder /var/lib/$folder; done")
-        self.write("/etc/containers/containers.conf", PODMAN)
+        self.write("/etc/containers/containers.conf", PODMAN.format(runtime=RUNTIMES[self.groups]))
         self.sh("partage cdi generate")
 
     def describe_gpus(self):

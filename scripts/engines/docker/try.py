@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries docs/guides/engines/docker.md, all on one host. `scripts/engines/docker/try` calls this.
+"""Tries docs/guides/engines/docker.md, on a host for each version of control groups that can be had here.
+`scripts/engines/docker/try` calls this.
 
 A case gives a sentence that says what it used, and fails by an exception.
 """
 import argparse
+import collections
 import pathlib
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import time
 import traceback
 
 import cases
-from host import Host
+from host import Host, versions
 
 CASES = {case.__name__: case for case in (cases.docker, cases.compose, cases.quadlet, cases.build, cases.spawner)}
 FAILURES = (AssertionError, LookupError, OSError, ValueError, subprocess.SubprocessError)
@@ -27,8 +29,19 @@ def main():
     unknown = set(options.names) - set(CASES)
     if unknown:
         sys.exit(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    passed = failed = 0
-    with tempfile.TemporaryDirectory(prefix="pd") as folder, Host(options, pathlib.Path(folder)) as host:
+    tally = collections.Counter()
+    groups, why = versions()
+    if why:
+        print(f"SKIPPED: docker is untried on other control groups: {why}")
+    for version in groups:
+        on_a_host(options, version, tally)
+    print(f"checks: {tally['passed']} passed {tally['failed']} failed")
+    return 1 if tally["failed"] else 0
+
+
+def on_a_host(options, version, tally):
+    """The cases on a host with control groups of this version."""
+    with tempfile.TemporaryDirectory(prefix="pd") as folder, Host(options, pathlib.Path(folder), version) as host:
         if host.page.recipes() != set(CASES):
             sys.exit(f"the page's blocks are of {sorted(host.page.recipes())}, those tried {sorted(CASES)}")
         for name in options.names or CASES:
@@ -38,13 +51,12 @@ def main():
             except FAILURES:
                 traceback.print_exc(file=sys.stdout)
                 print(host.logs())
-                print(f"FAILED: docker: {name}", flush=True)
-                failed += 1
+                print(f"FAILED: docker, cgroup {version}: {name}", flush=True)
+                tally["failed"] += 1
             else:
-                print(f"tried: docker: {name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
-                passed += 1
-    print(f"checks: {passed} passed {failed} failed")
-    return 1 if failed else 0
+                took = time.monotonic() - began
+                print(f"tried: docker, cgroup {version}: {name}: {said}, {took:.1f} s", flush=True)
+                tally["passed"] += 1
 
 
 sys.exit(main())
