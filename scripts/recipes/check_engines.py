@@ -5,6 +5,7 @@ import pathlib
 import secrets
 import socket
 import subprocess
+import urllib.request
 
 from machine import check, limits, sees
 
@@ -103,9 +104,24 @@ def hub(machine, page, tools):
         user.stdin.close()
         check(user.wait(timeout=60) == 0, machine.output()[-2000:])
     ended(machine)
+    queued(machine, f"http://127.0.0.1:{back}/hub/api/users/bob", token)
     daemon.terminate()
     daemon.wait(timeout=60)
-    return f"JupyterHub {found}: log in, spawn, cell, a kernel started again, stop; without its proxy"
+    return f"JupyterHub {found}: log in, spawn, cell, a kernel started again, stop, a full GPU; without its proxy"
+
+
+def queued(machine, bob, token):
+    """On full GPUs another user's server waits, the hub's log says for whom, and it starts once there is room."""
+    holders = [machine.start(["partage", "run", "-m", "14GiB", "--", "sleep", "600"]) for _ in range(2)]
+    machine.wait("both GPUs are full", lambda: len(machine.jobs()) == 2)
+    for address in (bob, f"{bob}/server"):
+        request = urllib.request.Request(address, b"", {"Authorization": f"token {token}"}, method="POST")
+        urllib.request.urlopen(request, timeout=60).close()
+    machine.wait("the hub's log says why", lambda: "waiting: needs 4 GiB" in machine.output())
+    holders[0].terminate()
+    machine.wait("the server starts", lambda: "/user/bob/" in json.loads((machine.home / "routes").read_text()))
+    check(sorted(sum(map(limits, machine.jobs()), [])) == [4, 14], machine.jobs())
+    holders[1].terminate()
 
 
 def answers(daemon, port):
