@@ -87,7 +87,7 @@ class Host:
     def close(self):
         # While the daemons are there, they take their control groups away.
         if self.daemon:
-            self.sh("docker ps -aq | xargs -r docker rm -f; podman rm -fat 0", may_fail=True)
+            self.clear()
             self.daemon.terminate()
             self.daemon.wait(timeout=60)
         self.remove_groups()
@@ -103,7 +103,14 @@ class Host:
         """This try's, and docker's own where it is empty: with another daemon's containers it is not."""
         tops = self.hierarchies()
         ours, shared = (shlex.join(str(top / name) for top in tops) for name in (self.slice, "docker"))
-        self.sh(f"find {ours} -depth -type d -exec rmdir {{}} +; rmdir {shared}", may_fail=True)
+        # What was just killed there may still be ending.
+        script = f"rmdir {shared}; for _ in $(seq 50); do find {ours} -depth -type d -exec rmdir {{}} +; " \
+                 f"ls -d {ours} || break; sleep 0.1; done"
+        self.sh(script, may_fail=True)
+
+    def clear(self):
+        """No container of a case that failed is left."""
+        self.sh("docker ps -aq | xargs -r docker rm -f; podman rm -fat 0", may_fail=True)
 
     # ---- the host ----------------------------------------------------------------------------------------------
 

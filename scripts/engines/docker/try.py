@@ -53,6 +53,7 @@ def on_a_host(options, version, tally):
                 print(host.logs())
                 print(f"FAILED: docker, cgroup {version}: {name}", flush=True)
                 tally["failed"] += 1
+                host.clear()
             else:
                 took = time.monotonic() - began
                 print(f"tried: docker, cgroup {version}: {name}: {said}, {took:.1f} s", flush=True)
