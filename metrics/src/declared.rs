@@ -60,7 +60,7 @@ metrics! {
 
     /// Each GPU.
     GPU: OfGpu {
-        Gauge Info "partage_gpu_info" by "modelName"
+        Gauge Info "partage_gpu_info" by "model"
             "Model of the GPU."
             => |_, gpu, out| out.of(gpu.model.clone(), 1u64);
         Gauge Flag "partage_gpu_ok"

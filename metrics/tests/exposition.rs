@@ -94,7 +94,7 @@ fn a_scrape_reads_as_prometheus_writes_it() {
         "partage_broker_uptime_seconds 90",
         "partage_queue_jobs 1",
         "partage_queue_wait_seconds 2",
-        "partage_gpu_info{gpu=\"0\",UUID=\"GPU-0\",modelName=\"Quote \\\" and \\\\ and\\nline\"} 1",
+        "partage_gpu_info{gpu=\"0\",UUID=\"GPU-0\",model=\"Quote \\\" and \\\\ and\\nline\"} 1",
         "partage_gpu_memory_total_bytes{gpu=\"0\",UUID=\"GPU-0\"} 16384",
         "partage_unmanaged_processes{gpu=\"0\",UUID=\"GPU-0\"} 1",
         "partage_job_state_info{job=\"j1\",state=\"running\"} 1",
