@@ -160,12 +160,9 @@ fn engine_of(request: &RegisterRequest) -> Result<EngineJob, Refusal> {
             _ => Err(invalid(why, "name the engine's job, e.g. --engine slurm:4711")),
         };
     };
-    if !EngineJob::is_id(&id) {
-        let message = format!("--engine: {id:?} is no engine's job");
-        return Err(invalid(
-            message,
-            "write ENGINE:ID, e.g. --engine slurm:4711; container:, cgroup: and process: are taken",
-        ));
+    if let Err(why) = EngineJob::check_id(&id) {
+        let message = format!("--engine: {id:?} is no engine's job: {why}");
+        return Err(invalid(message, "write ENGINE:ID, e.g. --engine slurm:4711"));
     }
     if words.len() > LONGEST_WORDS || words.chars().any(char::is_control) {
         let message = format!("--engine-words of more than {LONGEST_WORDS} bytes, or with control characters");

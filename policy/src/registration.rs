@@ -44,22 +44,35 @@ impl EngineJob {
         self.id.is_empty()
     }
 
-    /// Can a job of an engine be called that? `slurm:4711`: small letters, digits and dashes, a colon, and an id.
-    #[must_use]
-    pub fn is_id(text: &str) -> bool {
+    /// Judges what a job of an engine is to be called. `slurm:4711`: small letters, digits and dashes, a colon, and an
+    /// id.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_id(text: &str) -> Result<(), String> {
         const LONGEST: usize = 128;
-        let Some((engine, id)) = text.split_once(':') else {
-            return false;
-        };
-        let is_taken = matches!(engine, "container" | "cgroup" | "process");
-        let starts_well = engine.starts_with(|c: char| c.is_ascii_lowercase());
-        let is_engine = engine
-            .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-        let is_job = id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+'));
-        !is_taken && starts_well && is_engine && is_job && !id.is_empty() && text.len() <= LONGEST
+        let (engine, id) = text.split_once(':').ok_or("it has no colon")?;
+        let in_engine = |c: &char| matches!(c, 'a'..='z' | '0'..='9' | '-');
+        let in_id = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+        if matches!(engine, "container" | "cgroup" | "process") {
+            return Err(format!("{engine}: is taken"));
+        }
+        if let Some(c) = engine.chars().find(|c| !in_engine(c)) {
+            return Err(format!(
+                "an engine is called by small letters, digits and dashes: {c:?} is none"
+            ));
+        }
+        if !engine.starts_with(|c: char| c.is_ascii_lowercase()) {
+            return Err("an engine's name begins with a small letter".to_owned());
+        }
+        if let Some(c) = id.chars().find(|c| !in_id(c)) {
+            return Err(format!("an id has letters, digits, dots, _, - and +: {c:?} is none"));
+        }
+        match id {
+            "" => Err("it has no id after the colon".to_owned()),
+            _ if text.len() > LONGEST => Err(format!("it is longer than {LONGEST} bytes")),
+            _ => Ok(()),
+        }
     }
 
     /// `slurm:4711 (shard:5 of 10)`; empty for a job of none.
@@ -230,7 +243,7 @@ mod tests {
     #[test]
     fn an_engines_job_is_called_by_the_engine_and_its_id() {
         for text in ["slurm:4711", "ray:01000000", "k8s-job:a.b_c-7", "slurm:12+0"] {
-            assert!(EngineJob::is_id(text), "{text}");
+            assert_eq!(EngineJob::check_id(text), Ok(()), "{text}");
         }
         let long = format!("slurm:{}", "7".repeat(128));
         for text in [
@@ -249,7 +262,7 @@ mod tests {
             "process:7",
             &long,
         ] {
-            assert!(!EngineJob::is_id(text), "{text}");
+            assert!(EngineJob::check_id(text).is_err(), "{text}");
         }
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries the metrics with Prometheus: names, rules, a real scrape, and each rule's question. `scripts/watch/try` calls this."""
+"""Tries the metrics with Prometheus: names, rules, a scrape, each rule's question. `scripts/watch/try` calls this."""
 import argparse
 import json
 import os
@@ -149,7 +149,8 @@ def cost(host):
     rest = ticks()
     time.sleep(scrapes * 0.55)
     idle = (ticks() - rest) / os.sysconf("SC_CLK_TCK") / scrapes
-    print(f"cost: {options.jobs} jobs: {size} bytes, {1000 * (spent - idle):.1f} ms of the broker's processor time a scrape")
+    took = f"{1000 * (spent - idle):.1f} ms of the broker's processor time"
+    print(f"cost: {options.jobs} jobs: {size} bytes, {took} a scrape")
 
 
 def main():

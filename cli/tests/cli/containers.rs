@@ -119,7 +119,7 @@ fn a_registration_tells_the_engines_words_and_what_it_has_at_most() {
     let (code, out, err) = result(bench.partage(&[&["register", "--pid", "78"], &words[..], &most[..]].concat()));
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(
-        out.starts_with("process 78 is of j42, which its control group is already, on GPU 3"),
+        out.starts_with("process 78 is of j42, whose control group it is in, on GPU 3"),
         "{out}"
     );
     let asked = requests.try_iter().find_map(|request| match request {

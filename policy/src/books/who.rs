@@ -96,7 +96,7 @@ impl Books {
         if text.starts_with("process:") {
             return Err(Why::ProcessAlone(text.to_owned()).into());
         }
-        if EngineJob::is_id(text) {
+        if EngineJob::check_id(text).is_ok() {
             let of = |job: &Job| {
                 job.record
                     .registration

@@ -65,7 +65,7 @@ pub fn register(arguments: &Register, sources: &clap::ArgMatches, place: &Place,
             let is_new = admitted.pid == pid || admitted.pid == 0;
             let text = match is_new {
                 true => format!("process {pid} is the first of {job} on {on}"),
-                false => format!("process {pid} is of {job}, which its control group is already, on {on}"),
+                false => format!("process {pid} is of {job}, whose control group it is in, on {on}"),
             };
             let environment: Map<String, Value> = match report.is_json {
                 true => inside(&admitted, pid, place)
