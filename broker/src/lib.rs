@@ -13,6 +13,7 @@ pub mod dispatcher;
 pub mod driver;
 pub mod error;
 pub mod helper;
+pub mod history;
 pub mod host;
 pub mod invariants;
 mod kept_file;

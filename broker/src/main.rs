@@ -4,6 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{ArgGroup, Parser};
 use partage_broker::clock::now;
@@ -11,6 +12,7 @@ use partage_broker::config::{Config, SYSTEM_FILE, unknown_groups};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
 use partage_broker::helper::process::User;
+use partage_broker::history::{Files, History, MOST_BYTES, MOST_BYTES_PRIVATE};
 use partage_broker::host::checkpoint::CheckpointHelpers;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
@@ -24,6 +26,8 @@ use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::store::Part;
 use partage_broker::snapshot::{dump, inside, last_step, open_files, opening, restore, shared};
 use partage_broker::state::directory::SocketDir;
+use partage_broker::watch::program::Program;
+use partage_broker::watch::services::{Service, Services};
 use partage_broker::watch::watchdog::Watchdog;
 use partage_broker::watch::{log, notify};
 use partage_protocol::units::SECOND_NS;
@@ -245,7 +249,14 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")");
     info!(version, kind = kind.word(), directory = %directory.path().display(), descriptors, "starting");
     notes.iter().for_each(|note| warn!(note, "inherited"));
+    let services = Arc::new(Services::default());
     let (metrics, metrics_error) = Listener::bind(&config.metrics);
+    services.set(Service::Metrics, metrics_error);
+    let folder = events_folder(&directory);
+    let files = Files::open(&folder, most_bytes(kind));
+    let first_event = files.as_ref().map_or(1, Files::next_number);
+    let history = History::start((&folder, files), Arc::clone(&services))?;
+    let program = Program::start(&config.notify, Arc::clone(&services))?;
     let private_exit = (kind == Kind::Private).then_some(IDLE_EXIT_SECONDS);
     let parts = Parts {
         directory: directory.clone(),
@@ -254,7 +265,8 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
         processes: Box::new(Proc),
         random,
         notes,
-        metrics_error,
+        services,
+        first_event,
         idle_exit_ns: arguments
             .idle_exit
             .or(private_exit)
@@ -266,7 +278,14 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
     let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
     let user_helper = UserHelper::new(user_database::helper_command())?;
-    let server = Server::new(driver, gpu, (helpers, user_helper), &directory, given)?;
+    let server = Server::new(
+        driver,
+        gpu,
+        (helpers, user_helper),
+        (history, program),
+        &directory,
+        given,
+    )?;
     if let Some(metrics) = metrics {
         metrics.start(directory.admin_socket());
     }
@@ -292,6 +311,22 @@ fn is_in_first_pid_namespace() -> bool {
     /// `PID_NS_INIT_INO` of <linux/nsfs.h>: the number of the first pid namespace on every kernel.
     const FIRST: u64 = 0xEFFF_FFFC;
     std::fs::metadata("/proc/self/ns/pid").map_or(true, |namespace| namespace.ino() == FIRST)
+}
+
+/// Where events stay. A host's last longer than `/run`, which is empty after a start of the machine.
+fn events_folder(directory: &SocketDir) -> PathBuf {
+    let is_the_hosts = directory.kind() == Kind::Managed && directory.path() == default_directory(Kind::Managed);
+    match is_the_hosts {
+        true => PathBuf::from("/var/lib/partage/events"),
+        false => directory.events(),
+    }
+}
+
+fn most_bytes(kind: Kind) -> u64 {
+    match kind {
+        Kind::Private => MOST_BYTES_PRIVATE,
+        Kind::Managed => MOST_BYTES,
+    }
 }
 
 fn default_directory(kind: Kind) -> PathBuf {

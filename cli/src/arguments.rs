@@ -419,15 +419,37 @@ pub struct Doctor {
 
 /// Show what happened: starts, ends, denials, missing limits
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Events stay for 30 days, or the newest 64 MiB of them (8 MiB on a broker of one's own); a \
+restart of the broker loses none. Their kinds and fields: docs/events.md.
+
+Example:
+  partage events --since 2h --user alice --kind denied,job-ended"
+)]
 pub struct Events {
     /// Keep running and show each new event
     #[arg(short, long)]
     pub follow: bool,
-    /// Show events of this last stretch of time only, e.g. 10m
+    /// Show events of this last stretch of time only, e.g. 10m [default: 1d; with --after: all that are kept]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub since: Option<String>,
+    /// Show no event of this last stretch of time
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, conflicts_with = "follow")]
+    pub until: Option<String>,
+    /// Show events of this user's jobs only: a name, or a number
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Show events of these kinds only, e.g. denied,job-ended
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    pub kinds: Vec<String>,
+    /// Show events of this job only, e.g. j42
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Show events after the one with this number only: the last `number` that a reader of --json had
+    #[arg(long, value_name = "N")]
+    pub after: Option<u64>,
     /// Show who changed whose numbers instead, older brokers' changes too (root; on a broker of one's own, its user)
-    #[arg(long, conflicts_with = "follow")]
+    #[arg(long, conflicts_with_all = ["follow", "until", "user", "kinds", "job", "after"])]
     pub audit: bool,
 }
 

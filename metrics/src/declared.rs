@@ -41,6 +41,12 @@ metrics! {
         Counter Count "partage_broker_series_dropped_total"
             "Series of jobs that were summed as job=\"other\" because of the budget, over all scrapes."
             => |seen, out| out.set(seen.dropped_before);
+        Counter Count "partage_broker_events_unwritten_total"
+            "Events that were not written to disk."
+            => |seen, out| out.set(seen.status.broker.events_unwritten);
+        Counter Count "partage_broker_events_untold_total"
+            "Events that the program of [notify] was not told of, or did not take."
+            => |seen, out| out.set(seen.status.broker.events_untold);
         Gauge Count "partage_jobs"
             "Jobs that run."
             => |seen, out| out.set(seen.status.broker.jobs);

@@ -7,6 +7,7 @@
 
 mod config;
 mod event;
+mod event_kind;
 mod failure;
 mod reply;
 mod request;
@@ -15,9 +16,10 @@ mod views;
 
 pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use event::{EventDevice, EventNumbers, EventView};
+pub use event_kind::{EVENT_KINDS, EventKind, event_kind};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, ForeseenDevice, MoveView, MovedView, Reply, StayingView, Waiting};
-pub use request::{MetricsRequest, RegisterRequest, Request};
+pub use request::{EventsRequest, MetricsRequest, RegisterRequest, Request};
 pub use status_views::{
     BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView, UnifiedView,
 };

@@ -125,11 +125,28 @@ def scraped(host, work):
     for folded, plain in questions:
         question = " ".join((folded or plain).split())
         assert ask(question) is not None, f"no answer to {question}"
+    for title, question in panels():
+        assert ask(question) is not None, f"{title}: no answer to {question}"
     # No rule has two series on one side where it takes one: Prometheus says so in the rule's health.
     groups = json.loads(wait("the rules ran", lambda: get(f"http://127.0.0.1:{port}/api/v1/rules")))["data"]["groups"]
     bad = [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")]
     assert not bad, bad
-    return "scraped, and each rule's question answered"
+    return "scraped, and each question of rules and dashboard answered"
+
+
+def panels():
+    """Each question of the dashboard, with its panel, as Grafana would ask it. Each metric of it is one of ours."""
+    dashboard = json.loads((ROOT / "packaging/grafana/partage.json").read_text())
+    page = (ROOT / "docs/metrics.md").read_text()
+    found = []
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            question = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
+            for metric in re.findall(r"partage_\w+", question):
+                assert f"`{metric}`" in page, f"{panel['title']}: no metric {metric}"
+            found.append((panel["title"], question))
+    assert len(found) > 20, found
+    return found
 
 
 def cost(host):

@@ -27,6 +27,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) metrics: MetricsTable,
     #[serde(default)]
+    pub(super) notify: NotifyTable,
+    #[serde(default)]
     pub(super) class: BTreeMap<Spanned<String>, ClassTable>,
     #[serde(default)]
     pub(super) rule: Vec<Spanned<RuleTable>>,
@@ -90,4 +92,11 @@ pub(super) struct MetricsTable {
     pub(super) labels: Option<Vec<Spanned<String>>>,
     pub(super) token_file: Option<Spanned<String>>,
     pub(super) most_series: Option<Spanned<usize>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NotifyTable {
+    pub(super) exec: Option<Spanned<Vec<String>>>,
+    pub(super) kinds: Option<Vec<Spanned<String>>>,
 }

@@ -40,6 +40,38 @@ pub(super) fn folder(path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Is this a program that root and the broker's user alone can change? Not the file, and no folder on the way to it.
+///
+/// # Errors
+/// What it is instead, and what to do.
+pub(crate) fn judge_program(path: &Path) -> Result<(), String> {
+    /// Somebody may execute it.
+    const EXECUTABLE: u32 = 0o111;
+    let fail = |path: &Path, why: io::Error| format!("{}: {why}", path.display());
+    if !path.is_absolute() {
+        return Err(format!(
+            "{:?} is no whole path: write one that begins with /",
+            path.display()
+        ));
+    }
+    let whole = path.canonicalize().map_err(|why| fail(path, why))?;
+    let facts = |path: &Path| stat(path).map_err(|errno| fail(path, errno.into()));
+    let program = facts(&whole)?;
+    if program.st_mode & libc::S_IFMT != libc::S_IFREG || program.st_mode & EXECUTABLE == 0 {
+        return Err(format!("{} is no program", path.display()));
+    }
+    let before = path.parent().into_iter().flat_map(Path::ancestors);
+    for part in whole.ancestors().chain(before) {
+        if let Some(who) = who_else(&facts(part)?) {
+            return Err(format!(
+                "{0} {who}: a program that the broker runs is root's alone: chown root {0} && chmod go-w {0}",
+                part.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn judge(path: &Path, facts: &FileStat) -> Result<(), ConfigError> {
     match who_else(facts) {
         None => Ok(()),

@@ -90,6 +90,7 @@ impl Config {
         self.merge_aliases(&file.aliases);
         self.merge_broker(file.broker, source)?;
         self.metrics.merge(file.metrics, source)?;
+        self.notify.merge(file.notify, source)?;
         let index = names.next_file();
         rules::merge_presets(&mut self.policy.rules, file.class, source)?;
         for rule in file.rule {

@@ -35,6 +35,9 @@
 //! labels = ["user"]      # what names somebody and is told all the same
 //! token_file = "/etc/partage/metrics.token"
 //! most_series = 50000
+//! [notify]               # a program that is told of events, as JSON on its standard input
+//! exec = ["/usr/bin/logger", "-t", "gpus"]
+//! kinds = ["device-lost", "unmanaged"]   # of these kinds alone
 //! [class.small]          # numbers to start from, under a name
 //! mem = "8GiB"
 //! [[rule]]               # whom it is about, and the most that their jobs may have
@@ -54,6 +57,7 @@ mod log_filter;
 mod merge;
 mod metrics;
 mod nearest;
+mod notify;
 mod rule_tables;
 mod rules;
 mod settings;
@@ -63,8 +67,10 @@ mod tests;
 mod unknown_groups;
 
 pub use error::ConfigError;
+pub(crate) use guard::judge_program;
 pub(crate) use guard::read as read_guarded;
 pub use log_filter::log_filter;
 pub use metrics::{Listen, MetricsSettings};
+pub use notify::NotifySettings;
 pub use settings::{Config, SYSTEM_FILE};
 pub use unknown_groups::unknown_groups;

@@ -9,6 +9,7 @@ use partage_protocol::terms::Class;
 use partage_protocol::units::{MIB, SECOND_NS};
 
 use super::metrics::MetricsSettings;
+use super::notify::NotifySettings;
 use crate::kind::Kind;
 
 /// The file that makes a host managed.
@@ -29,6 +30,8 @@ pub struct Config {
     pub clients_per_user: usize,
     /// What a monitoring system is told, and where.
     pub metrics: MetricsSettings,
+    /// Which program is told of events.
+    pub notify: NotifySettings,
     /// What the policy is told, but for what [`for_policy`](Self::for_policy) sets.
     pub policy: partage_policy::Config,
 }
@@ -42,6 +45,7 @@ impl Default for Config {
             poll_ns: SECOND_NS / 2,
             clients_per_user: 4096,
             metrics: MetricsSettings::default(),
+            notify: NotifySettings::default(),
             policy: partage_policy::Config {
                 max_class: Class::Normal,
                 split: Split::User,
@@ -110,6 +114,7 @@ impl Config {
             ("[broker] log_size", self.log_size != new.log_size),
             ("[broker] poll", self.poll_ns != new.poll_ns),
             ("[metrics]", self.metrics != new.metrics),
+            ("[notify]", self.notify != new.notify),
         ];
         self.clients_per_user = new.clients_per_user;
         self.policy.take(new.policy);

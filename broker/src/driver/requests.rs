@@ -2,12 +2,13 @@
 //! The JSON requests of `partage`: who calls, which event the policy gets, and the answer.
 
 use partage_policy::{Caller, Change, Event, Process, Residence, Run, Ticket, job_number};
-use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, Reply, Request, RunRequest};
+use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, EventsRequest, Reply, Request, RunRequest};
 use partage_protocol::units::JobId;
 use tracing::{debug, info};
 
 use super::held::{HeldRun, Hold};
 use super::state_driver::StateDriver;
+use crate::history::Ask;
 use crate::host::gpu::Driver;
 use crate::host::proc::{namespace, outer_number};
 use crate::kind::Kind;
@@ -92,7 +93,7 @@ impl StateDriver {
                 self.settle();
                 self.engine.request(&mut self.site, ticket, caller, request);
             }
-            Request::Events { follow } => self.send_events(to, &caller, follow),
+            Request::Events(request) => self.send_events(to, &caller, request),
             Request::StopBroker => self.stop_broker(to, &caller),
             Request::ShowConfig { target } => self.show_config(to, (&caller, target.as_deref())),
             Request::ReloadConfig => self.reload_config(to, &caller),
@@ -286,29 +287,35 @@ impl StateDriver {
             notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),
             invariant_violations: invariants::count(),
-            metrics_error: self.metrics_error.clone(),
+            errors: self.services.errors(),
+            events_unwritten: self.services.unwritten(),
+            events_untold: self.services.untold(),
         }
     }
 
-    fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
-        let events = self.site.events.iter();
+    /// A page is made beside the loop. A follower gets from memory what was said since its last page.
+    fn send_events(&mut self, to: ConnectionId, caller: &Caller, request: EventsRequest) {
         // Whoever is in a container has no user's eyes outside it.
-        let own = Some(caller.uid).filter(|_| caller.inside.is_none());
+        let viewer = Some(caller.uid).filter(|_| caller.inside.is_none());
+        let is_admin = caller.is_admin;
+        if !request.follow {
+            let ask = Ask {
+                to,
+                viewer,
+                is_admin,
+                request,
+            };
+            let effect = Effect::Events(caller.uid, Box::new(ask));
+            return self.site.effects.push(effect);
+        }
+        let after = request.after.unwrap_or(0);
+        let events = self.site.events.iter().filter(|event| event.view().number > after);
         let packets = events
-            .flat_map(|event| event.packets(own, caller.is_admin))
+            .flat_map(|event| event.packets(viewer, is_admin))
             .cloned()
             .collect();
         self.site.effects.push(Effect::Packets { to, packets });
-        if follow {
-            self.site.effects.push(Effect::Follow {
-                to,
-                viewer: own,
-                is_admin: caller.is_admin,
-            });
-        } else {
-            let message = "no more events".to_owned();
-            self.site.answer(to, Reply::Done { message });
-        }
+        self.site.effects.push(Effect::Follow { to, viewer, is_admin });
     }
 
     fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {

@@ -3,6 +3,7 @@
 //! left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
 use partage_protocol::message::{Hello, ToBroker};
@@ -40,6 +41,7 @@ use crate::watch::audit_log::{AuditLog, Cause};
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
 use crate::watch::other_brokers::OtherBrokers;
+use crate::watch::services::Services;
 use crate::watch::users::Users;
 
 /// Waiting requests' processes are looked at again after so long: a queue may be long, and events many.
@@ -59,8 +61,10 @@ pub struct Parts {
     pub random: fn() -> [u8; 32],
     /// Sentences about what the broker inherited and could not shed.
     pub notes: Vec<String>,
-    /// Why metrics are not served where the configuration says.
-    pub metrics_error: Option<String>,
+    /// What the broker's threads cannot do.
+    pub services: Arc<Services>,
+    /// The number of the first event.
+    pub first_event: u64,
     /// Nanoseconds without job, client or request after which the broker leaves.
     pub idle_exit_ns: Option<u64>,
 }
@@ -82,8 +86,8 @@ pub struct StateDriver {
     pub(super) notes: Vec<String>,
     /// How many of them a run was told.
     pub(super) notes_told: usize,
-    /// Why metrics are not served.
-    pub(super) metrics_error: Option<String>,
+    /// What the broker's threads cannot do.
+    pub(super) services: Arc<Services>,
     /// What waits until the devices are known.
     pub(super) held: VecDeque<Hold>,
     pub(super) started: Now,
@@ -128,6 +132,7 @@ impl StateDriver {
             processes: parts.processes,
             users: Users::default(),
             events: EventLog::default(),
+            next_event: parts.first_event,
             flood: Flood::default(),
             tickets: BTreeSet::new(),
             watches: Watches::default(),
@@ -147,7 +152,7 @@ impl StateDriver {
             random: parts.random,
             notes: parts.notes,
             notes_told: 0,
-            metrics_error: parts.metrics_error,
+            services: parts.services,
             held: VecDeque::new(),
             started: now,
             idle_exit_ns: parts.idle_exit_ns,

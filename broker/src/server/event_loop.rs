@@ -23,6 +23,7 @@ use crate::clock::now;
 use crate::dispatcher::thread::DispatcherThread;
 use crate::driver::state_driver::StateDriver;
 use crate::error::Error;
+use crate::history::History;
 use crate::host::checkpoint::{CheckpointHelpers, Number};
 use crate::host::gpu::{Gpu, GpuEvent};
 use crate::host::nvml::Nvml;
@@ -33,6 +34,7 @@ use crate::site::effect::Effect;
 use crate::state::directory::SocketDir;
 use crate::views::{Answer, Views};
 use crate::watch::audit_log::Author;
+use crate::watch::program::Program;
 use crate::watch::watchdog::Watchdog;
 
 /// So long the broker stays for views that were asked for before its end: with 1,000 clients each takes milliseconds.
@@ -48,6 +50,9 @@ pub struct Server {
     pub(super) questions: BTreeMap<Number, JobId>,
     pub(super) dispatcher: DispatcherThread,
     pub(super) views: Views,
+    pub(super) history: History,
+    /// Which is told of events.
+    pub(super) program: Option<Program>,
     pub(super) epoll: Epoll,
     pub(super) client_listener: OwnedFd,
     pub(super) admin_listener: OwnedFd,
@@ -76,6 +81,7 @@ impl Server {
         mut driver: StateDriver,
         gpu: Nvml,
         (helpers, user_helper): (CheckpointHelpers, UserHelper),
+        (history, program): (History, Option<Program>),
         directory: &SocketDir,
         given: Option<Given>,
     ) -> Result<Self, Error> {
@@ -112,6 +118,7 @@ impl Server {
         add(dispatcher.descriptor(), Token::Dispatcher.number())?;
         let views = Views::start()?;
         add(views.bell(), Token::Views.number())?;
+        add(history.bell(), Token::History.number())?;
         Ok(Self {
             driver,
             gpu,
@@ -120,6 +127,8 @@ impl Server {
             questions: BTreeMap::new(),
             dispatcher,
             views,
+            history,
+            program,
             epoll,
             client_listener,
             admin_listener,
@@ -255,6 +264,12 @@ impl Server {
                     }
                 }
             }
+            Some(Token::History) => {
+                for (to, packets) in self.history.pages() {
+                    self.perform_one(Effect::Packets { to, packets }, now);
+                    self.perform_one(Effect::Close(to), now);
+                }
+            }
             Some(Token::Watch(id)) => self.driver.ended(id, now),
             Some(Token::Connection(id)) => {
                 if flags.contains(EpollFlags::EPOLLOUT) {
@@ -304,6 +319,7 @@ impl Server {
         for connection in self.connections.values_mut() {
             connection.flush();
         }
+        self.history.finish();
         std::mem::forget((
             self.connections,
             self.client_listener,

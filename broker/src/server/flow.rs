@@ -18,6 +18,7 @@ impl Server {
         let is_checking = self.checking.remove(&id).is_some();
         if let Some(connection) = self.connections.remove(&id) {
             self.views.forget(connection.uid, id);
+            self.history.forget(connection.uid, id);
             if !is_checking {
                 // Closing would take it out too late: the porter has it open for a moment.
                 let _ = self.epoll.delete(&connection.socket);

@@ -28,6 +28,8 @@ pub enum Token {
     Users,
     /// Views that are made.
     Views,
+    /// Pages of events.
+    History,
     /// A watched process.
     Watch(WatchId),
     /// A connection.
@@ -48,6 +50,7 @@ impl Token {
             Self::Checkpoint => 7,
             Self::Users => 8,
             Self::Views => 9,
+            Self::History => 10,
             Self::Watch(id) => FIRST + id.0 * 2,
             Self::Connection(id) => FIRST + id.0 * 2 + 1,
         }
@@ -66,6 +69,7 @@ impl Token {
             7 => Self::Checkpoint,
             8 => Self::Users,
             9 => Self::Views,
+            10 => Self::History,
             number => {
                 let id = number.checked_sub(FIRST)?;
                 match id % 2 {

@@ -8,6 +8,7 @@ use partage_protocol::units::JobId;
 
 use crate::dispatcher::message::Message;
 use crate::helper::process::User;
+use crate::history::Ask as AskEvents;
 use crate::host::checkpoint::Ask;
 use crate::peer::{ConnectionId, Packet};
 use crate::views::ViewRequest;
@@ -40,6 +41,8 @@ pub enum Effect {
     },
     /// Have a view made, from a copy that is newer than this.
     View(Box<ViewRequest>),
+    /// Have a page of events made, for a connection of this user.
+    Events(u32, Box<AskEvents>),
     /// Send packets that others may be sent too.
     Packets {
         /// The connection.

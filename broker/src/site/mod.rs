@@ -49,6 +49,8 @@ pub(crate) struct Site {
     pub processes: Box<dyn Processes>,
     pub users: Users,
     pub events: EventLog,
+    /// The number of the next event.
+    pub next_event: u64,
     pub flood: Flood,
     /// Connections on which a reply is owed.
     pub tickets: BTreeSet<ConnectionId>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events: their owner, how often each is published, and to whom.
 
-use partage_protocol::admin::{EventNumbers, EventView};
+use partage_protocol::admin::{EventNumbers, EventView, event_kind};
 use partage_protocol::units::JobId;
 use tracing::info;
 
@@ -54,15 +54,23 @@ impl Site {
         (job, pid): (Option<JobId>, Option<u32>),
         (text, numbers): (String, EventNumbers),
     ) {
+        debug_assert!(
+            event_kind(kind).is_some_and(|kind| numbers.fields().iter().all(|field| kind.fields.contains(field))),
+            "{kind}: {numbers:?}"
+        );
         info!(kind, job = job.map(|job| job.to_string()), pid, text, "event");
         let view = EventView {
+            number: self.next_event,
             time_ns: self.now.unix_ns,
             kind: kind.to_owned(),
+            uid,
+            user: uid.map(|uid| self.users.name(uid)),
             job: job.map(|job| job.to_string()),
             pid,
             text,
             numbers,
         };
+        self.next_event += 1;
         let event = Recorded::new(uid, view);
         self.events.push(event.clone());
         self.effects.push(Effect::Publish(Box::new(event)));

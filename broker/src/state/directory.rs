@@ -9,7 +9,7 @@
 //!     client/without-broker  managed: what programs may do while no broker is there
 //!     client/parked-jN       while the clients of a job are to stay parked
 //!     log/partaged.log       JSON lines
-//!     state/                 0700: ledger, jobs/, snapshots/, ended.jsonl, drained, audit*.jsonl
+//!     state/                 0700: ledger, jobs/, snapshots/, events/, ended.jsonl, drained, audit*.jsonl
 //!     driver                 private: where a command found the driver's libraries
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
@@ -68,6 +68,8 @@ places! {
     ended_file = "state/ended.jsonl",
     /// Where lies what is known of dumps under way and of jobs that are being restored.
     snapshots = "state/snapshots",
+    /// Where events stay that a host's broker does not keep elsewhere.
+    events = "state/events",
     /// What users had of the GPUs.
     usage_file = "state/usage.json",
     /// Which devices are drained.

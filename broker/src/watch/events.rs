@@ -59,6 +59,11 @@ impl EventLog {
         self.events.push_back(event);
     }
 
+    /// Whose events are kept.
+    pub fn owners(&self) -> impl Iterator<Item = Option<u32>> {
+        self.of_user.keys().copied()
+    }
+
     /// All that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Recorded> {
         self.events.iter()
@@ -73,17 +78,18 @@ impl Recorded {
             let document = serde_json::to_vec(&Reply::Event(view.clone())).unwrap_or_default();
             frame::packets(&document).map(Packet::from).collect()
         };
-        let silent = EventView {
-            text: String::new(),
-            numbers: EventNumbers::default(),
-            ..view.clone()
-        };
         Self {
             uid,
             whole: packed(&view),
-            hidden: packed(&silent),
+            hidden: packed(&silent(view.clone())),
             view,
         }
+    }
+
+    /// Whose job it concerns.
+    #[must_use]
+    pub fn uid(&self) -> Option<u32> {
+        self.uid
     }
 
     /// What it says.
@@ -96,8 +102,33 @@ impl Recorded {
     /// that only the kind is left.
     #[must_use]
     pub fn packets(&self, viewer: Option<u32>, is_admin: bool) -> &[Packet] {
-        let is_hidden = self.uid.is_some_and(|owner| Some(owner) != viewer) && !is_admin;
-        if is_hidden { &self.hidden } else { &self.whole }
+        match is_hidden(self.uid, viewer, is_admin) {
+            true => &self.hidden,
+            false => &self.whole,
+        }
+    }
+}
+
+/// The event as `viewer` may see it: see [`Recorded::packets`].
+#[must_use]
+pub fn as_seen_by(view: EventView, owner: Option<u32>, viewer: Option<u32>, is_admin: bool) -> EventView {
+    match is_hidden(owner, viewer, is_admin) {
+        true => silent(view),
+        false => view,
+    }
+}
+
+fn is_hidden(owner: Option<u32>, viewer: Option<u32>, is_admin: bool) -> bool {
+    owner.is_some_and(|owner| Some(owner) != viewer) && !is_admin
+}
+
+fn silent(view: EventView) -> EventView {
+    EventView {
+        uid: None,
+        user: None,
+        text: String::new(),
+        numbers: EventNumbers::default(),
+        ..view
     }
 }
 
@@ -107,8 +138,11 @@ mod tests {
 
     fn event(number: u64, uid: Option<u32>) -> Recorded {
         let view = EventView {
+            number,
             time_ns: number,
             kind: "job-admitted".into(),
+            uid,
+            user: Some("alice".into()),
             job: None,
             pid: None,
             text: "text".into(),

@@ -9,5 +9,7 @@ pub mod local_accounts;
 pub mod log;
 pub mod notify;
 pub mod other_brokers;
+pub mod program;
+pub mod services;
 pub mod users;
 pub mod watchdog;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use partage_broker::host::pidfd::PidFd;
 use partage_broker::state::pages::PagePair;
-use partage_protocol::admin::{Reply, Request};
+use partage_protocol::admin::{EventsRequest, Reply, Request};
 use partage_protocol::message::{Ask, ENVIRONMENT_BYTES, Hello, REFUSED_IDENTITY, ToClient};
 use partage_protocol::units::{ClientId, GIB};
 use zerocopy::IntoBytes;
@@ -306,7 +306,10 @@ fn a_command_that_never_reads_does_not_stop_the_others() {
     let deaf: Vec<Wire> = (0..20)
         .map(|_| {
             let wire = Wire::connect(&rig.client_socket()).expect("connected");
-            wire.request(&Request::Events { follow: true });
+            wire.request(&Request::Events(EventsRequest {
+                follow: true,
+                ..EventsRequest::default()
+            }));
             wire
         })
         .collect();

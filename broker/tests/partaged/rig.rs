@@ -14,7 +14,7 @@ use partage_broker::server::socket::Received;
 use partage_broker::testing::Scratch;
 use partage_machine::Machine;
 use partage_machine::spec::Spec;
-use partage_protocol::admin::{EventView, Reply, Request};
+use partage_protocol::admin::{EventView, EventsRequest, Reply, Request};
 use partage_protocol::frame;
 use partage_protocol::message::MAX_PACKET;
 
@@ -265,7 +265,10 @@ impl Rig {
     /// Follows the events from now on (those before are read over).
     pub fn follow(&self) -> Followed {
         let wire = Wire::connect(&self.client_socket()).expect("connected");
-        wire.request(&Request::Events { follow: true });
+        wire.request(&Request::Events(EventsRequest {
+            follow: true,
+            ..EventsRequest::default()
+        }));
         Followed { wire }
     }
 

@@ -168,7 +168,8 @@ impl Bench {
             processes: Box::new(processes),
             random: unlike,
             notes: Vec::new(),
-            metrics_error: None,
+            services: std::sync::Arc::default(),
+            first_event: 1,
             idle_exit_ns: Some(60 * SECOND_NS),
         };
         let now = Now {

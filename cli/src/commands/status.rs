@@ -194,7 +194,7 @@ pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
     if let Some(reading) = &broker.config {
         text.push_str(&reading_text(style, reading));
     }
-    for note in broker.notes.iter().chain(&broker.metrics_error) {
+    for note in broker.notes.iter().chain(&broker.errors) {
         text.push_str(&wrapped(&style.text(note), style.width, 0));
     }
     text

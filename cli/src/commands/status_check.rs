@@ -82,7 +82,7 @@ fn findings(status: &StatusView) -> Vec<Finding> {
     }
     let refused = broker.config.as_ref().and_then(|reading| reading.error.as_ref());
     found.extend(refused.map(|error| (Level::Warning, format!("the configuration was not taken: {error}"))));
-    let notes = broker.notes.iter().chain(&broker.metrics_error);
+    let notes = broker.notes.iter().chain(&broker.errors);
     found.extend(notes.map(|note| (Level::Warning, note.clone())));
     let longest = status.queue.iter().max_by_key(|queued| queued.waited_ns);
     if let Some(queued) = longest.filter(|queued| queued.waited_ns > LONG_WAIT_NS) {

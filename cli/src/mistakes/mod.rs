@@ -110,7 +110,7 @@ fn no_option(title: &str, command: &Command, path: &[&str], word: &str) -> Failu
 }
 
 /// The one name that differs by a letter, or by two in a long word.
-fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = if word.chars().count() > 5 { 2 } else { 1 };
     let mut near: Vec<(usize, &str)> = names
         .map(|name| (distance(word, name), name))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `stop`, `events`, `broker`, `doctor`, `version` and `completions` write, and each command without a broker.
 
-use partage_protocol::admin::{ErrorCode, EventDevice, EventNumbers, EventView, Reply, Request};
+use partage_protocol::admin::{ErrorCode, EventDevice, EventNumbers, EventView, EventsRequest, Reply, Request};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{play, refusal, status};
@@ -42,7 +42,10 @@ fn stop_waits_for_its_answer() {
 #[test]
 fn events_are_lines() {
     let bench = Bench::new();
-    let event = Reply::Event(EventView {
+    let event = EventView {
+        number: 7,
+        uid: Some(1000),
+        user: Some("alice".to_owned()),
         time_ns: 1_795_213_560_123_000_000,
         kind: "denied".to_owned(),
         job: Some("j42".to_owned()),
@@ -62,16 +65,21 @@ fn events_are_lines() {
             }],
             ..EventNumbers::default()
         },
-    });
-    let end = Reply::Done { message: String::new() };
+    };
+    let page = |events: &[&EventView], more| {
+        let events = events.iter().map(|event| (*event).clone()).collect();
+        vec![Reply::Events { events, more }]
+    };
     let script = vec![
-        vec![event.clone(), event.clone(), end.clone()],
-        vec![event.clone(), end.clone()],
-        vec![event.clone(), event.clone(), end],
-        vec![Reply::Status(status(&bench.socket_dir()))],
-        vec![event],
+        page(&[&event], Some(7)),
+        page(&[&event], None),
+        page(&[&event], None),
+        // A page that leads nowhere is the last one.
+        page(&[], Some(3)),
+        page(&[&event], None),
+        vec![Reply::Event(event.clone()), Reply::Event(event.clone())],
     ];
-    let _requests = play(&bench.socket_dir(), script);
+    let requests = play(&bench.socket_dir(), script);
     let line = "2026-11-20T22:26:00.123Z denied           j42 pid 4121 9 GiB asked, limit 8 GiB, 3 GiB in use\n";
     assert_eq!(result(bench.partage(&["events"])), (0, line.repeat(2), String::new()));
     let document = schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
@@ -86,15 +94,47 @@ fn events_are_lines() {
         event["devices"][0]["limit_bytes"].is_null() && event.get("exit_code").is_none(),
         "{event}"
     );
-    // What happened before the last ten minutes, years ago, is left out.
+    let options = [
+        "--after",
+        "3",
+        "--kind",
+        "denied,drift",
+        "--user",
+        "1000",
+        "--job",
+        "j42",
+    ];
     assert_eq!(
-        result(bench.partage(&["events", "--since", "10m"])),
+        result(bench.partage(&[&["events"], &options[..]].concat())),
         (0, String::new(), String::new())
     );
-    // The broker leaves: the story ends, and that is no error.
+    // A follower is told what it asked for alone. The broker leaves: the story ends, and that is no error.
     assert_eq!(
-        result(bench.partage(&["events", "-f"])),
+        result(bench.partage(&["events", "-f", "--since", "10m"])),
         (0, line.to_owned(), String::new())
+    );
+    let asked: Vec<EventsRequest> = requests
+        .try_iter()
+        .map(|request| match request {
+            Request::Events(asked) => asked,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let after: Vec<Option<u64>> = asked.iter().map(|asked| asked.after).collect();
+    assert_eq!(after, [None, Some(7), None, Some(3), None, Some(7)]);
+    assert!(asked[0].since_ns.is_some() && asked[5].follow, "{asked:?}");
+    let expected = EventsRequest {
+        after: Some(3),
+        uid: Some(1000),
+        job: Some("j42".to_owned()),
+        kinds: vec!["denied".to_owned(), "drift".to_owned()],
+        ..EventsRequest::default()
+    };
+    assert_eq!(asked[3], expected);
+    let said = result(bench.partage(&["events", "--kind", "job-end"]));
+    assert!(
+        said.0 == 2 && said.2.contains("--kind: there are no events of kind \"job-end\""),
+        "{said:?}"
     );
 }
 

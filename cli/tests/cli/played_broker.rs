@@ -202,7 +202,9 @@ pub fn status(socket_dir: &Path) -> StatusView {
             config: None,
             notes: vec![],
             invariant_violations: 0,
-            metrics_error: None,
+            errors: Vec::new(),
+            events_unwritten: 0,
+            events_untold: 0,
         },
         devices: vec![DeviceView {
             index: 3,

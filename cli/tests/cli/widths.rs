@@ -137,22 +137,22 @@ fn machine(bench: &Bench) -> Vec<Reply> {
 }
 
 fn events() -> Vec<Reply> {
-    let event = |kind: &str, text: &str| {
-        Reply::Event(EventView {
-            time_ns: 1_795_213_560_123_000_000,
-            kind: kind.to_owned(),
-            job: Some("j42".to_owned()),
-            pid: Some(4121),
-            text: text.to_owned(),
-            numbers: EventNumbers::default(),
-        })
+    let event = |kind: &str, text: &str| EventView {
+        number: 1,
+        uid: Some(1000),
+        user: Some("alice".to_owned()),
+        time_ns: 1_795_213_560_123_000_000,
+        kind: kind.to_owned(),
+        job: Some("j42".to_owned()),
+        pid: Some(4121),
+        text: text.to_owned(),
+        numbers: EventNumbers::default(),
     };
     let denied = "9 GiB asked, limit 8 GiB, 3 GiB in use by j42 (GPU 0), raise with: partage set j42 mem=12GiB";
-    vec![
-        event("started", "j42 started"),
-        event("denied", denied),
-        Reply::Done { message: String::new() },
-    ]
+    vec![Reply::Events {
+        events: vec![event("started", "j42 started"), event("denied", denied)],
+        more: None,
+    }]
 }
 
 fn configuration(file: &str) -> Vec<Reply> {

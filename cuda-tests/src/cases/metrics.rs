@@ -181,7 +181,7 @@ fn refused(rig: &Rig) {
     // The port is somebody else's: the broker serves all the same, and says so.
     let taken = TcpListener::bind(("127.0.0.1", port)).expect("it is free");
     let host = Host::start(rig, &config(port, ""));
-    let notes = rig.json(&["status"])["broker"]["metrics_error"].to_string();
+    let notes = rig.json(&["status"])["broker"]["errors"].to_string();
     assert!(notes.contains("another program listens there"), "{notes}");
     let doctor = rig.output(rig.partage(&["doctor"]));
     let said = String::from_utf8_lossy(&doctor.stdout)
@@ -228,7 +228,7 @@ fn named(rig: &Rig) {
     // A token that others may read is none.
     std::fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).expect("its owner's");
     let host = Host::start(rig, &config(port, &more));
-    let notes = rig.json(&["status"])["broker"]["metrics_error"].to_string();
+    let notes = rig.json(&["status"])["broker"]["errors"].to_string();
     assert!(notes.contains("others may read the token"), "{notes}");
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "nobody listens");
     drop(host);

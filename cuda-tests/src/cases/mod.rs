@@ -14,6 +14,7 @@ mod deepbind;
 mod demo;
 mod devices;
 mod ends;
+mod events;
 mod families;
 mod faults;
 mod gate;
@@ -116,6 +117,7 @@ pub fn all() -> Vec<Case> {
         time_bare::cases(),
         messages::cases(),
         metrics::cases(),
+        events::cases(),
         refusals::cases(),
         namespaces::cases(),
         verified::cases(),

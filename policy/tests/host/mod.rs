@@ -484,6 +484,8 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         compute_overcommit_percent: 100,
         max_class: "realtime".into(),
         invariant_violations: 0,
-        metrics_error: None,
+        errors: Vec::new(),
+        events_unwritten: 0,
+        events_untold: 0,
     }
 }

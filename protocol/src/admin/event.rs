@@ -6,11 +6,19 @@ use serde::{Deserialize, Serialize};
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventView {
+    /// Its number: each event has a greater one than all before it, of earlier brokers too.
+    #[serde(default)]
+    pub number: u64,
     /// Unix time in nanoseconds.
     pub time_ns: u64,
-    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`,
-    /// `terms-changed`, `time-limit`, `not-draining`, `unmanaged-busy`, `adopted`, …
+    /// One of [`EVENT_KINDS`](super::EVENT_KINDS).
     pub kind: String,
+    /// Whose job it concerns, for a caller that may read the sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// That user's name, as far as it was known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// The job, where one is meant.
     pub job: Option<String>,
     /// The process, where one is meant.
@@ -73,6 +81,35 @@ pub struct EventNumbers {
     /// What it has on each of its GPUs from now on; at its end, what it had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<EventDevice>,
+}
+
+impl EventNumbers {
+    /// The names of those that it says.
+    #[must_use]
+    pub fn fields(&self) -> Vec<&'static str> {
+        let said = [
+            ("gpu", self.gpu.is_some()),
+            ("uuid", self.uuid.is_some()),
+            ("asked_bytes", self.asked_bytes.is_some()),
+            ("limit_bytes", self.limit_bytes.is_some()),
+            ("used_bytes", self.used_bytes.is_some()),
+            ("overhead_bytes", self.overhead_bytes.is_some()),
+            ("denied", self.denied.is_some()),
+            ("busy", self.busy.is_some()),
+            ("exit_code", self.exit_code.is_some()),
+            ("ran_ns", self.ran_ns.is_some()),
+            ("time_limit_ns", self.time_limit_ns.is_some()),
+            ("place", self.place.is_some()),
+            ("promise", self.promise.is_some()),
+            ("cap", self.cap.is_some()),
+            ("weight", self.weight.is_some()),
+            ("devices", !self.devices.is_empty()),
+        ];
+        said.into_iter()
+            .filter(|(_, is_said)| *is_said)
+            .map(|(name, _)| name)
+            .collect()
+    }
 }
 
 /// What a job has on one GPU.

@@ -55,6 +55,14 @@ pub enum Reply {
         /// The job's devices in job order.
         devices: Vec<ForeseenDevice>,
     },
+    /// A page of events that are kept, the oldest first.
+    Events {
+        /// As far as the caller may see them.
+        events: Vec<EventView>,
+        /// There may be more after this number: ask again with it as `after`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        more: Option<u64>,
+    },
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::event::EventView;
 use crate::request::{AtMost, RunRequest, TermsChange};
 use crate::snapshot::{Outside, RestoreRequest};
 
@@ -145,11 +146,9 @@ pub enum Request {
         /// Index or UUID.
         gpu: String,
     },
-    /// The events so far, and with `follow` each new one.
-    Events {
-        /// Keep the connection open.
-        follow: bool,
-    },
+    /// Events that are kept, a page of them, answered by `Events`; with `follow` instead the newest and each new one,
+    /// as `Event` each.
+    Events(EventsRequest),
     /// Ends the broker; its jobs go on and the next broker adopts them. Refused while a job is being saved.
     StopBroker,
     /// Reads the configuration again; for administrators.
@@ -172,6 +171,45 @@ pub struct MetricsRequest {
     pub most_series: Option<u64>,
     /// Series that earlier answers summed.
     pub dropped_before: u64,
+}
+
+/// Which events are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventsRequest {
+    /// Keep the connection open, and tell each new event. The other fields but `after` count for pages alone.
+    pub follow: bool,
+    /// Only events after the one with this number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// Only events of this moment and later, in nanoseconds of Unix time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// Only events before this moment, in nanoseconds of Unix time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
+    /// Only events of this user's jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Only events of this job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Only events of these kinds; none: of every kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+}
+
+impl EventsRequest {
+    /// Is this event one of them? Whether the caller may see it is another question.
+    #[must_use]
+    pub fn wants(&self, event: &EventView) -> bool {
+        self.after.is_none_or(|after| event.number > after)
+            && self.since_ns.is_none_or(|since_ns| event.time_ns >= since_ns)
+            && self.until_ns.is_none_or(|until_ns| event.time_ns < until_ns)
+            && (self.uid.is_none() || self.uid == event.uid)
+            && (self.job.is_none() || self.job == event.job)
+            && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+    }
 }
 
 /// A process that begins a job without asking for it itself: the first one of a container or of an engine's job, before

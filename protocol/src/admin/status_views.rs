@@ -69,9 +69,16 @@ pub struct BrokerView {
     /// Invariants of its own that it found broken since it started; each is a defect of Partage.
     #[serde(default)]
     pub invariant_violations: u64,
-    /// Why metrics are not served where the configuration says; none where they are, or where it says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metrics_error: Option<String>,
+    /// What the broker cannot do beside its work, in a sentence each: serve metrics where the configuration says, keep
+    /// events on disk, tell a program of them.
+    #[serde(default)]
+    pub errors: Vec<String>,
+    /// Events that were not written to disk.
+    #[serde(default)]
+    pub events_unwritten: u64,
+    /// Events that the program of `[notify]` was not told of, or did not take.
+    #[serde(default)]
+    pub events_untold: u64,
 }
 
 const fn all_once() -> u64 {

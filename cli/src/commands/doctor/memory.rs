@@ -159,7 +159,9 @@ mod tests {
                 config: None,
                 notes: Vec::new(),
                 invariant_violations: 0,
-                metrics_error: None,
+                errors: Vec::new(),
+                events_unwritten: 0,
+                events_untold: 0,
             },
             devices: vec![DeviceView {
                 index: 3,

@@ -110,9 +110,9 @@ fn broker(place: &Place, status: &Outcome<StatusView>) -> Check {
                 let fix = "partage broker stop, then start it from a shell without them: partage broker start";
                 return Check::warn(NAME, format!("{text}; {}", broker.notes.join("; ")), fix);
             }
-            if let Some(why) = &broker.metrics_error {
-                let fix = "change [metrics] in /etc/partage/partage.toml, then start the broker again";
-                return Check::fail(NAME, format!("{text}; {why}"), fix);
+            if !broker.errors.is_empty() {
+                let fix = "partage config; the tables [metrics] and [notify] count from the broker's next start";
+                return Check::fail(NAME, format!("{text}; {}", broker.errors.join("; ")), fix);
             }
             if broker.kind == "private" {
                 return Check::ok(NAME, format!("{text}; promises hold among your own jobs only"));
