@@ -31,6 +31,8 @@ pub struct Exposition {
 /// All metrics of what was seen. Jobs have the labels that are asked for, and none that names anybody besides.
 #[must_use]
 pub fn exposition(seen: &Seen, labels: &[JobLabel], most_series: usize) -> Exposition {
+    // Each once, however often it is asked for: any user may ask, and every series of every job has all of them.
+    let labels: BTreeSet<JobLabel> = labels.iter().copied().collect();
     let shown = Shown::within(&seen.jobs, most_series);
     let mut families = Vec::new();
     for row in BROKER {
@@ -47,7 +49,7 @@ pub fn exposition(seen: &Seen, labels: &[JobLabel], most_series: usize) -> Expos
         });
         families.push(family(row.declared, of_each));
     }
-    let named = |job: &JobView| names(job, labels);
+    let named = |job: &JobView| names(job, &labels);
     for row in JOB {
         let values = |job: &JobView| {
             let mut values = Values::default();
@@ -79,7 +81,7 @@ pub fn exposition(seen: &Seen, labels: &[JobLabel], most_series: usize) -> Expos
             let mut values = Values::default();
             (row.read)(total, &mut values);
             for (_, value) in values.into_pairs() {
-                *sums.entry(rule_labels(total, labels)).or_default() += value;
+                *sums.entry(rule_labels(total, &labels)).or_default() += value;
             }
         }
         let series = sums.into_iter().collect();
@@ -107,7 +109,7 @@ fn family(declared: Declared, of_each: impl IntoIterator<Item = (Vec<Label>, Val
 }
 
 /// Labels of a job: always all that were asked for, so that every series of a metric has the same.
-fn names(job: &JobView, labels: &[JobLabel]) -> Vec<Label> {
+fn names(job: &JobView, labels: &BTreeSet<JobLabel>) -> Vec<Label> {
     let named = |label: &JobLabel| (label.word(), label.of(job).unwrap_or_default());
     let own = [("job", job.job.clone())];
     own.into_iter().chain(labels.iter().map(named)).collect()
@@ -120,7 +122,7 @@ fn place(gpu: &JobDeviceView) -> Vec<Label> {
     vec![("gpu", index), ("UUID", gpu.uuid.clone())]
 }
 
-fn rule_labels(total: &TotalView, labels: &[JobLabel]) -> Vec<Label> {
+fn rule_labels(total: &TotalView, labels: &BTreeSet<JobLabel>) -> Vec<Label> {
     let gpu = total.index.map(|index| index.to_string());
     let user = total.user.clone().filter(|_| labels.contains(&JobLabel::User));
     vec![

@@ -129,6 +129,14 @@ fn nobody_is_named_unless_it_was_asked_for() {
 }
 
 #[test]
+fn a_label_is_written_once_however_often_it_is_asked_for() {
+    let seen = seen(&[job(1, 2048)]);
+    let once = exposition(&seen, &[JobLabel::Name, JobLabel::User], MOST_SERIES);
+    let often = [JobLabel::User, JobLabel::Name].repeat(1000);
+    assert_eq!(exposition(&seen, &often, MOST_SERIES), once);
+}
+
+#[test]
 fn beyond_the_budget_the_smallest_jobs_are_summed() {
     let jobs: Vec<Value> = (1..=5).map(|id| job(id, u64::from(id) * 2048)).collect();
     let seen = seen(&jobs);
