@@ -3,15 +3,18 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::unistd::gethostname;
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tracing::{info, warn};
 
+use super::names::own_names;
 use super::request::{LONGEST, Refusal, Rules};
 use super::scrape::Scraper;
 use crate::config::{Listen, MetricsSettings, read_guarded};
@@ -90,9 +93,8 @@ impl Listener {
             io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
             _ => why.to_string(),
         })?;
-        let hostname = gethostname().ok().and_then(|name| name.into_string().ok());
         let rules = Rules {
-            hostname: hostname.unwrap_or_default().to_ascii_lowercase(),
+            names: own_names(),
             token,
         };
         Ok(Self {
@@ -238,11 +240,52 @@ fn read_token(path: &Path) -> Result<String, String> {
 
 /// Listens at a path that its group may use. A socket that was left there by a broker that died goes.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
-    let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
+    if is_left(path) {
         std::fs::remove_file(path)?;
     }
     let socket = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(socket)
+}
+
+/// Is this a socket that nobody has any more? One of another kind is somebody's, and so is one whose owner is busy: who
+/// waited for that one would never start.
+fn is_left(path: &Path) -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let try_it = || -> Result<(), Errno> {
+        let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        connect(socket.as_raw_fd(), &UnixAddr::new(path)?)
+    };
+    let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
+    is_socket && try_it() == Err(Errno::ECONNREFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use nix::sys::socket::{Backlog, bind, listen};
+
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn only_a_socket_that_nobody_has_is_replaced() {
+        let folder = Scratch::new("metrics-socket");
+        let at = |name: &str| folder.path().join(name);
+        drop(UnixListener::bind(at("left")).expect("bound"));
+        assert!(listen_at(&at("left")).is_ok());
+        // Such as the system's log.
+        let log = UnixDatagram::bind(at("log")).expect("bound");
+        assert!(listen_at(&at("log")).is_err());
+        assert!(at("log").exists(), "it is somebody's");
+        drop(log);
+        let busy = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).expect("a socket");
+        bind(busy.as_raw_fd(), &UnixAddr::new(&at("busy")).expect("short")).expect("bound");
+        listen(&busy, Backlog::new(0).expect("a number")).expect("it listens");
+        let waits = UnixStream::connect(at("busy")).expect("the one that it has room for");
+        assert!(listen_at(&at("busy")).is_err(), "and nobody was waited for");
+        assert!(at("busy").exists(), "it is somebody's");
+        drop(waits);
+    }
 }

@@ -13,6 +13,7 @@
 
 mod ask;
 mod listener;
+mod names;
 mod request;
 mod scrape;
 

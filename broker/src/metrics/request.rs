@@ -52,8 +52,8 @@ impl Refusal {
 /// What a request is judged by.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// This machine's name, in small letters.
-    pub(super) hostname: String,
+    /// What this machine is called, in small letters.
+    pub(super) names: Vec<String>,
     /// The token that is wanted.
     pub(super) token: Option<String>,
 }
@@ -95,18 +95,11 @@ impl Rules {
         }
     }
 
-    /// Is this host ours? An address in digits is: no name of somebody else's leads to it. Of names, `localhost` and
-    /// the machine's.
+    /// Is this host ours? An address in digits is: no name of somebody else's leads to it. Of names, the machine's own.
     fn is_own(&self, host: &str) -> bool {
         let name = without_port(host).to_ascii_lowercase();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        if bare.unwrap_or(&name).parse::<IpAddr>().is_ok() {
-            return true;
-        }
-        // A machine that is called `node1` is also `node1.example.org`, and the other way round.
-        let first = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
-        let is_machine = || name == self.hostname || name == first(&self.hostname) || first(&name) == self.hostname;
-        name == "localhost" || (!self.hostname.is_empty() && is_machine())
+        bare.unwrap_or(&name).parse::<IpAddr>().is_ok() || self.names.contains(&name)
     }
 }
 
@@ -147,7 +140,7 @@ mod tests {
 
     fn rules(token: Option<&str>) -> Rules {
         Rules {
-            hostname: "node1".to_owned(),
+            names: ["localhost", "node1", "node1.example.org"].map(str::to_owned).to_vec(),
             token: token.map(str::to_owned),
         }
     }
@@ -186,6 +179,7 @@ mod tests {
             ("GET /metrics HTTP/1.1\n\n", Refusal::Host),
             ("GET /metrics HTTP/1.1\nHost: evil.example\n\n", Refusal::Host),
             ("GET /metrics HTTP/1.1\nHost: node1evil.example\n\n", Refusal::Host),
+            ("GET /metrics HTTP/1.1\nHost: node1.evil.example\n\n", Refusal::Host),
             ("GET /metrics HTTP/1.1\nHost: localhost.evil.example\n\n", Refusal::Host),
             (
                 "GET /metrics HTTP/1.1\nHost: localhost\nHost: evil.example\n\n",
