@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +39,16 @@ int enter(const struct job_group *group) {
   return write_to(path, "0");
 }
 
+// Becomes this user, whose other processes must not get hold of this one: it is outside of the job's group. Who traces
+// a process needs its capabilities; so it keeps one, which it has no use for.
+static int be_user(uid_t uid, gid_t gid) {
+  enum { KEPT = CAP_NET_BIND_SERVICE };
+  struct __user_cap_header_struct own = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct sets[2] = {{1U << KEPT, 1U << KEPT, 1U << KEPT}, {0, 0, 0}};
+  return setgroups(0, NULL) || setgid(gid) || prctl(PR_SET_KEEPCAPS, 1) || setuid(uid) ||
+         syscall(SYS_capset, &own, sets) || prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, KEPT, 0, 0);
+}
+
 // In the child: only what a fork of a program with threads may call.
 static void become(const char *const words[], int out, uid_t uid, gid_t gid) {
   static char *const nothing[] = {NULL};
@@ -49,7 +62,10 @@ static void become(const char *const words[], int out, uid_t uid, gid_t gid) {
   sigprocmask(SIG_SETMASK, &none, NULL);
   // Out of the job's group; where neither is the hierarchy, `partage` says that it is inside.
   if (enter(&freezer)) enter(&unified);
-  if (uid && (setgroups(0, NULL) || setgid(gid) || setuid(uid))) _exit(126);
+  if (uid && be_user(uid, gid)) {
+    dprintf(2, "this process does not become user %u: %s\n", uid, strerror(errno));
+    _exit(126);
+  }
   if (chdir("/")) _exit(126);
   execve(partage_path, (char *const *)words, nothing);
   dprintf(2, "%s: %s\n", partage_path, strerror(errno));

@@ -247,9 +247,10 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char *av[]) {
     begin_allocation();
     return 0;
   }
-  // Slurm writes the one of a step and the other of a batch script, and takes them away where there is no GPU; the
-  // other one each time is the user's.
-  const char *variable = step == SLURM_BATCH_SCRIPT ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS";
+  // Slurm writes the one of a step, and the other of a batch script and of the shell of `salloc`, and takes them away
+  // where there is no GPU; the other one each time is the user's.
+  int has_all = step == SLURM_BATCH_SCRIPT || step == SLURM_INTERACTIVE_STEP;
+  const char *variable = has_all ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS";
   if (spank_getenv(spank, variable, gpus, sizeof gpus) || !*gpus || *has_failed) return 0;
   if (spank_get_item(spank, S_TASK_PID, &pid)) {
     fail("slurmstepd does not say which task it is");
@@ -267,8 +268,11 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char *av[]) {
 int slurm_spank_task_exit(spank_t spank, int ac, char *av[]) {
   (void)spank, (void)ac, (void)av;
   if (++ended_count < task_count || watcher < 0) return 0;
-  kill(watcher, SIGKILL);
-  waitpid(watcher, NULL, 0);
+  // One that ended before was slurmstepd's to wait for, and its number may be another process's.
+  if (!waitpid(watcher, NULL, WNOHANG)) {
+    kill(watcher, SIGKILL);
+    waitpid(watcher, NULL, 0);
+  }
   watcher = -1;
   return 0;
 }

@@ -2,12 +2,13 @@
 """What Slurm divides holds: each case gets a node and says in a sentence what it saw."""
 import os
 import signal
+import subprocess
 
-from cluster import CPUS
+from cluster import CPUS, PARTITIONS
 from node import ALICE, CARD, GIB
 
 NAMES = ("reading", "division", "forgery", "allocation", "steps", "limit", "suspend", "rule", "waits", "library",
-         "prologue", "ends", "preemption")
+         "prologue", "ends", "preemption", "interactive")
 # Limits are whole units of the driver's.
 UNIT = 2 << 20
 # Two jobs of these shards on either GPU, in the order in which Slurm fills them.
@@ -228,6 +229,25 @@ def steps(node):
     return "three steps are one job, which nobody raises"
 
 
+def is_held_by_nobody(node):
+    """What lowers a limit as the job's user, outside of the job's group, is no process that the user can trace."""
+    note = node.home / "setter"
+    note.touch()
+    note.chmod(0o666)
+    node.write_command(f'case "$1" in set) echo $$ >{note}; sleep 3 ;; esac\n')
+    step = node.cluster.begin("srun", "--quiet", "--gres=shard:5", "--gpu-mem=2GiB", "true", user=ALICE)
+    pid = node.wait("the limit is lowered", lambda: note.read_text().strip())
+    owner = os.stat(f"/proc/{pid}").st_uid
+    words = ["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups", "cat", f"/proc/{pid}/environ"]
+    # The kernel asks here what it asks before a trace.
+    done = subprocess.run(words, capture_output=True, text=True)
+    said = step.communicate(timeout=60)[0]
+    node.write_command()
+    check(owner == ALICE and done.returncode and "Permission denied" in done.stderr, owner, done)
+    check(step.returncode == 0, said)
+    all_gone(node)
+
+
 def limit(node):
     """--gpu-mem lowers and never raises."""
     code, said = node.srun("--help")
@@ -246,6 +266,7 @@ def limit(node):
         words = words or "registration by root for slurm:"
         check(code != 0 and "partage: " in said and words in said, asked, code, said)
     all_gone(node)
+    is_held_by_nobody(node)
     return "2 GiB of 8; more, or what is no size, ends the step with Partage's sentence"
 
 
@@ -341,6 +362,23 @@ preemption.cluster = {"partitions": """PreemptType=preempt/partition_prio
 PreemptMode=SUSPEND,GANG
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:1 PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=FORCE:1 PriorityTier=2 PreemptMode=OFF"""}
+
+
+def interactive(node):
+    """Without Contain the shell of a `salloc` begins the job, with what Slurm gave and not what its user set."""
+    for forged in ({}, {"SLURM_STEP_GPUS": "1", "SLURM_JOB_GPUS": "1", "SLURM_SHARDS_ON_NODE": "20"}):
+        number = allocated(node, "shell", 2)
+        check(not node.jobs(), node.jobs())
+        client = node.client(f"--jobid={number}", "--interactive", environment=forged)
+        check([device["index"] for device in node.job(number)["devices"]] == [0], node.job(number))
+        check(client.total() == part_of(2), client.total())
+        client.end()
+        node.cluster.run("scancel", number)
+        all_gone(node)
+    return "its limit and GPU are the allocation's"
+
+
+interactive.cluster = {"partitions": f"PrologFlags=Alloc\n{PARTITIONS}"}
 
 
 def rule(node):
