@@ -17,6 +17,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "packaging/prometheus"
+PAGE = ROOT / "docs/metrics.md"
 PATIENCE = 60
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -94,11 +95,19 @@ def rules(_host, _work):
 
 
 def names(host, _work):
-    host.start([PARTAGE, "run", "-q", "-m", "1GiB", "-c", "30%", "--name", "train", "--", "sleep", "600"])
-    wait("the job is scraped", lambda: "partage_job_memory_limit_bytes" in host.text())
+    for name, part in (("train", "30%"), ("serve", "20%")):
+        host.start([PARTAGE, "run", "-q", "-m", "1GiB", "-c", part, "--name", name, "--", "sleep", "600"])
+        wait("the job is scraped", lambda: f'name="{name}"' in host.text())
     said([options.prometheus / "promtool", "check", "metrics"], input=host.text())
     said([options.prometheus / "promtool", "check", "metrics"], input=said([PARTAGE, "metrics"]))
     return "promtool has nothing to say of any name"
+
+
+def scrape_configs(target):
+    """The page's lines for prometheus.yml, with this target and without a token."""
+    block = re.search(r"```yaml\n(scrape_configs:\n.*?)```", PAGE.read_text(), re.S)[1]
+    lines = [line for line in block.splitlines() if "authorization:" not in line]
+    return "\n".join(lines).replace("127.0.0.1:9811", target) + "\n"
 
 
 def scraped(host, work):
@@ -106,8 +115,7 @@ def scraped(host, work):
     config = work / "prometheus.yml"
     config.write_text(
         "global: { scrape_interval: 1s, evaluation_interval: 1s }\n"
-        f"rule_files: [{RULES / 'alerts.yml'}]\n"
-        f"scrape_configs: [{{ job_name: partage, static_configs: [{{ targets: ['127.0.0.1:{host.port}'] }}] }}]\n")
+        f"rule_files: [{RULES / 'alerts.yml'}]\n{scrape_configs(f'127.0.0.1:{host.port}')}")
     words = [options.prometheus / "prometheus", f"--config.file={config}", f"--storage.tsdb.path={work / 'tsdb'}"]
     host.start([*words, f"--web.listen-address=127.0.0.1:{port}"])
 
@@ -119,6 +127,8 @@ def scraped(host, work):
     wait("Prometheus has scraped", lambda: [one["value"][1] for one in ask('up{job="partage"}') or []] == ["1"])
     series = wait("the job's limit", lambda: ask('partage_job_memory_limit_bytes{name="train"}'))
     assert series[0]["value"][1] == str(1 << 30), series
+    # By this label the rules tell jobs apart.
+    assert re.fullmatch(r"j\d+", series[0]["metric"]["job"]), series
     text = (RULES / "alerts.yml").read_text()
     questions = re.findall(r"expr: (?:>-\n((?: {10}.*\n)+)|(.+))", text)
     assert len(questions) == 10, questions
