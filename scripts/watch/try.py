@@ -105,7 +105,7 @@ def names(host, _work):
 
 def scrape_configs(target):
     """The page's lines for prometheus.yml, with this target and without a token."""
-    block = re.search(r"```yaml\n(scrape_configs:\n.*?)```", PAGE.read_text(), re.S)[1]
+    block = re.search(r"```text\n(scrape_configs:\n.*?)```", PAGE.read_text(), re.S)[1]
     lines = [line for line in block.splitlines() if "authorization:" not in line]
     return "\n".join(lines).replace("127.0.0.1:9811", target) + "\n"
 
