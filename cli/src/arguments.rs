@@ -420,8 +420,8 @@ pub struct Doctor {
 /// Show what happened: starts, ends, denials, missing limits
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Events stay for 30 days, or the newest 64 MiB of them (8 MiB on a broker of one's own); a \
-restart of the broker loses none. Their kinds and fields: docs/events.md.
+    after_help = "Events stay for 30 days, and a restart of the broker loses none. At most
+64 MiB are kept, 8 MiB on a broker of one's own. Kinds: docs/events.md.
 
 Example:
   partage events --since 2h --user alice --kind denied,job-ended"

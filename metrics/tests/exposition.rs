@@ -172,6 +172,7 @@ fn every_metric_is_there_and_moves() {
     let broker = &mut second.status.broker;
     (broker.version, broker.driver) = ("0.2.0".to_owned(), "no driver".to_owned());
     (broker.uptime_ns, broker.invariant_violations, broker.clients) = (1, 1, 3);
+    (broker.events_unwritten, broker.events_untold) = (1, 1);
     broker.config.as_mut().expect("a file").error = Some("line 1".to_owned());
     second.dropped_before = 5;
     second.status.queue.clear();
