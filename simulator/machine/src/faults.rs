@@ -30,9 +30,24 @@
 //! | 20 | `dies:OPERATION:WHEN` | a process that is asked to do OPERATION is killed in it |
 //! | 21 | `host:BYTES` | the host's programs have so much more of the memory that they share with a device |
 //! | 22 | `untold` | NVML lists processes without their memory |
+//! | 23 | `gpu:DEVICE:WHAT:VALUE` | NVML says VALUE of the device: see the table below |
+//! | 24 | `xid:DEVICE:NUMBER` | NVML tells this error of the device, once for each such line that is added |
 //!
 //! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
-//! KERNEL a name or `*`; OPERATION is `state`, `lock`, `checkpoint`, `restore` or `unlock`.
+//! KERNEL a name or `*`; WHAT and VALUE are
+//!
+//! | WHAT | VALUE |
+//! |---|---|
+//! | `busy`, `memory-busy` | percent |
+//! | `temperature` | degrees Celsius |
+//! | `power` | watts |
+//! | `throttle` | NVML's reasons for lower clocks, as the sum of its bits: 4 power cap, 32 thermal by software, 64 by hardware |
+//! | `ecc-corrected`, `ecc-uncorrected` | errors |
+//! | `remap-pending`, `remap-failed` | 0 or 1 |
+//! | `pcie-sent`, `pcie-received` | KiB a second |
+//! | `nvlink-sent`, `nvlink-received` | KiB since the driver was loaded; a device without this line has no NVLink |
+//!
+//! OPERATION is `state`, `lock`, `checkpoint`, `restore` or `unlock`.
 
 mod read;
 mod rule;
@@ -44,7 +59,7 @@ use std::time::Duration;
 
 pub use read::check;
 use read::read;
-pub use rule::{CheckpointFault, KernelFault};
+pub use rule::{CheckpointFault, KernelFault, Told};
 use rule::{Kind, Rule};
 
 /// Re-reading the control file at most this often keeps `stat` off the path of every driver call.
@@ -157,6 +172,29 @@ impl Faults {
             _ => 0,
         });
         bytes.sum()
+    }
+
+    /// What NVML is to say of a device; none where it says what is.
+    pub fn told(&self, device: usize, what: Told) -> Option<u64> {
+        self.recheck();
+        self.rules().find_map(|rule| match rule.kind {
+            Kind::Told {
+                device: of,
+                told,
+                value,
+            } if of == device && told == what => Some(value),
+            _ => None,
+        })
+    }
+
+    /// The errors that devices have had: device and number, in the order of their lines.
+    pub fn xids(&self) -> Vec<(usize, u32)> {
+        self.recheck();
+        let xid = |rule: &Rule| match rule.kind {
+            Kind::Xid { device, number } => Some((device, number)),
+            _ => None,
+        };
+        self.rules().filter_map(xid).collect()
     }
 
     /// Whether NVML lists processes without their memory.
@@ -309,6 +347,15 @@ mod tests {
     }
 
     #[test]
+    fn what_nvml_says_of_a_device_can_be_told() {
+        let faults = faults("gpu:1:temperature:91; gpu:0:throttle:36; xid:0:79; xid:1:13; xid:0:79");
+        assert_eq!(faults.told(1, Told::Temperature), Some(91));
+        assert_eq!(faults.told(0, Told::Temperature), None, "it says what is");
+        assert_eq!(faults.told(0, Told::Throttle), Some(36));
+        assert_eq!(faults.xids(), [(0, 79), (1, 13), (0, 79)]);
+    }
+
+    #[test]
     fn nonsense_is_refused_with_what_is_expected() {
         for text in [
             "oom",
@@ -325,6 +372,9 @@ mod tests {
             "dies:lock",
             "dies:nothing:1",
             "late:1",
+            "gpu:0:mood:1",
+            "gpu:0:busy:much",
+            "xid:0",
         ] {
             assert!(check(text).is_err(), "{text}");
         }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::rule::{CheckpointFault, KernelFault, Kind, Rule, When};
+use super::rule::{CheckpointFault, KernelFault, Kind, Rule, Told, When};
 
 const OUT_OF_MEMORY: i32 = 2;
 /// What one process asks of another.
@@ -42,7 +42,8 @@ fn rule(line: &str) -> Result<Rule, String> {
         "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
          copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger, \
          stuck:FUNCTION:WHEN, inner:FUNCTION, version:NUMBER, shows:DEVICES, spared, heals, imports, \
-         spoils, stale, late, stands:OPERATION, dies:OPERATION:WHEN, host:BYTES or untold",
+         spoils, stale, late, stands:OPERATION, dies:OPERATION:WHEN, host:BYTES, untold, \
+         gpu:DEVICE:WHAT:VALUE or xid:DEVICE:NUMBER",
     )?;
     Ok(Rule {
         kind,
@@ -100,6 +101,15 @@ fn named(operation: &str) -> Result<String, String> {
     }
 }
 
+/// What NVML is to say.
+fn told(what: &str) -> Result<Told, String> {
+    let known = Told::ALL.iter().find(|(word, _)| *word == what);
+    known.map(|(_, told)| *told).ok_or_else(|| {
+        let words = Told::ALL.map(|(word, _)| word).join(", ");
+        format!("WHAT is one of {words}, not `{what}`")
+    })
+}
+
 /// A fault that is there as long as its line.
 fn lasting(parts: &[&str]) -> Result<Option<Kind>, String> {
     Ok(Some(match *parts {
@@ -108,6 +118,15 @@ fn lasting(parts: &[&str]) -> Result<Option<Kind>, String> {
         },
         ["linger"] => Kind::Linger,
         ["untold"] => Kind::Untold,
+        ["gpu", device, what, value] => Kind::Told {
+            device: number(device, "DEVICE")?,
+            told: told(what)?,
+            value: number(value, "VALUE")?,
+        },
+        ["xid", device, xid] => Kind::Xid {
+            device: number(device, "DEVICE")?,
+            number: number(xid, "NUMBER")?,
+        },
         ["host", bytes] => Kind::Host {
             bytes: number(bytes, "BYTES")?,
         },

@@ -36,6 +36,58 @@ pub enum Kind {
     Dies { operation: String },
     Host { bytes: u64 },
     Untold,
+    Told { device: usize, told: Told, value: u64 },
+    Xid { device: usize, number: u32 },
+}
+
+/// What NVML can be made to say of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Part of the time in which a kernel runs.
+    Busy,
+    /// Part of the time in which memory is used.
+    MemoryBusy,
+    /// Of the chip.
+    Temperature,
+    /// Of the card.
+    Power,
+    /// Reasons for lower clocks.
+    Throttle,
+    /// Errors of memory that were corrected.
+    EccCorrected,
+    /// Errors of memory that were not.
+    EccUncorrected,
+    /// Rows are replaced at the next reset.
+    RemapPending,
+    /// A row could not be replaced.
+    RemapFailed,
+    /// Traffic to the host.
+    PcieSent,
+    /// Traffic from the host.
+    PcieReceived,
+    /// Sent over NVLinks.
+    NvlinkSent,
+    /// Received over NVLinks.
+    NvlinkReceived,
+}
+
+impl Told {
+    /// All, with the words of the grammar.
+    pub const ALL: [(&'static str, Self); 13] = [
+        ("busy", Self::Busy),
+        ("memory-busy", Self::MemoryBusy),
+        ("temperature", Self::Temperature),
+        ("power", Self::Power),
+        ("throttle", Self::Throttle),
+        ("ecc-corrected", Self::EccCorrected),
+        ("ecc-uncorrected", Self::EccUncorrected),
+        ("remap-pending", Self::RemapPending),
+        ("remap-failed", Self::RemapFailed),
+        ("pcie-sent", Self::PcieSent),
+        ("pcie-received", Self::PcieReceived),
+        ("nvlink-sent", Self::NvlinkSent),
+        ("nvlink-received", Self::NvlinkReceived),
+    ];
 }
 
 /// What is wrong with checkpoints as long as its line stands.

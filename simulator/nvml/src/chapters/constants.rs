@@ -6,8 +6,9 @@
 
 use partage_abi::nvml::*;
 use partage_machine::Device;
+use partage_machine::faults::Told;
 
-use super::health::constant;
+use super::health::{constant, said};
 use crate::state::{Answer, code, device, is_instance, nvml, store, store_text};
 
 /// Instances that a card can be divided into at most.
@@ -245,7 +246,7 @@ pub fn nvmlDeviceGetPcieThroughput(of: NvmlDevice, counter: c_int, value: *mut c
     if !(0..=1).contains(&counter) {
         return code(device(of).and(Err(NvmlReturn::INVALID_ARGUMENT)));
     }
-    constant(of, value, |_| 0)
+    said(of, value, [Told::PcieSent, Told::PcieReceived][counter as usize], |_| 0)
 }
 
 pub fn nvmlDeviceGetMemoryErrorCounter(
@@ -288,5 +289,11 @@ pub fn nvmlDeviceGetRemappedRows(
     failure_occurred: *mut c_uint,
 ) -> NvmlReturn {
     let all = [corr_rows, unc_rows, is_pending, failure_occurred];
-    code(device(of).and_then(|_| all.into_iter().try_for_each(|to| store(to, 0))))
+    let told = [None, None, Some(Told::RemapPending), Some(Told::RemapFailed)];
+    code(device(of).and_then(|device| {
+        let faults = nvml()?.books.faults();
+        let value = |what: Option<Told>| what.and_then(|what| faults.told(device.index, what)).unwrap_or(0);
+        let mut all = all.into_iter().zip(told);
+        all.try_for_each(|(to, what)| store(to, value(what) as c_uint))
+    }))
 }

@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use partage_abi::nvml::*;
 use partage_machine::Device;
+use partage_machine::faults::Told;
 
 use super::constants::{energy_mj, least_power};
-use crate::state::{Answer, code, device};
+use crate::state::{Answer, code, device, nvml};
 
 /// `nvmlValueType_t`.
 const UNSIGNED_INT: c_int = 1;
@@ -43,9 +44,20 @@ pub fn nvmlDeviceGetFieldValues(of: NvmlDevice, values_count: c_int, values: *mu
     }))
 }
 
+/// What a fault says of the device, else 0.
+fn told(device: &Device, what: Told) -> Answer<u64> {
+    Ok(nvml()?.books.faults().told(device.index, what).unwrap_or(0))
+}
+
+/// A counter that there is where a fault says it.
+fn counted(device: &Device, what: Told) -> Answer<(c_int, u64)> {
+    let told = nvml()?.books.faults().told(device.index, what);
+    Ok((UNSIGNED_LONG_LONG, told.ok_or(NvmlReturn::NOT_SUPPORTED)?))
+}
+
 /// The type and the value of a field. INVALID_ARGUMENT for one that the header does not have.
 fn field(device: &Device, id: c_uint) -> Answer<(c_int, u64)> {
-    let nvml = &device.profile.nvml;
+    let constants = &device.profile.nvml;
     let word = |value: u32| Ok((UNSIGNED_INT, u64::from(value)));
     match id {
         // ECC mode, current and pending.
@@ -53,15 +65,19 @@ fn field(device: &Device, id: c_uint) -> Answer<(c_int, u64)> {
         // Errors of memory, and what limited performance so far.
         3..=28 | 74..=81 => Ok((UNSIGNED_LONG_LONG, 0)),
         // Retired pages, links, replays, remapped rows.
-        29..=31 | 91..=95 | 142..=145 => word(0),
+        29..=31 | 91..=95 | 142 | 143 => word(0),
+        138 => counted(device, Told::NvlinkSent),
+        139 => counted(device, Told::NvlinkReceived),
+        144 => word(told(device, Told::RemapPending)? as u32),
+        145 => word(told(device, Told::RemapFailed)? as u32),
         // Temperature of the memory.
-        82 => word(nvml.temperature_c),
+        82 => word(constants.temperature_c),
         // Energy in millijoules.
         83 => Ok((UNSIGNED_LONG_LONG, energy_mj(device)?)),
         // Power: average, now, least and most limit, the limit by default, now and as asked.
-        185 | 186 => word(nvml.power_idle_mw),
-        187 => word(least_power(nvml.power_limit_mw)),
-        188 | 189 | 190 | 192 => word(nvml.power_limit_mw),
+        185 | 186 => word(constants.power_idle_mw),
+        187 => word(least_power(constants.power_limit_mw)),
+        188 | 189 | 190 | 192 => word(constants.power_limit_mw),
         0 | FIELDS.. => Err(NvmlReturn::INVALID_ARGUMENT),
         _ => Err(NvmlReturn::NOT_SUPPORTED),
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Modes, clocks, power, temperature and errors: constants of the profile. The simulated device is idle-cool, healthy
-//! and in its default modes; setting a mode is not built.
+//! Modes, clocks, power, temperature and errors: constants of the profile, unless a fault says otherwise
+//! (`gpu:DEVICE:WHAT:VALUE`). The simulated device is idle-cool, healthy and in its default modes; setting a mode is
+//! not built.
 
 use partage_abi::nvml::*;
+use partage_machine::faults::Told;
 use partage_machine::profile::Nvml;
 
-use crate::state::{Answer, code, device, store};
+use crate::state::{Answer, code, device, nvml, store};
 
 const ENABLED: c_int = 1;
 const DISABLED: c_int = 0;
@@ -43,7 +45,8 @@ pub fn nvmlDeviceGetTotalEccErrors(
     if !(0..=1).contains(&error_type) || !(0..=1).contains(&counter_type) {
         return code(device(of).and(Err(NvmlReturn::INVALID_ARGUMENT)));
     }
-    constant(of, ecc_counts, |_| 0)
+    let what = [Told::EccCorrected, Told::EccUncorrected][error_type as usize];
+    said(of, ecc_counts, what, |_| 0)
 }
 
 pub fn nvmlDeviceGetTemperature(of: NvmlDevice, sensor_type: c_int, temp: *mut c_uint) -> NvmlReturn {
@@ -51,11 +54,17 @@ pub fn nvmlDeviceGetTemperature(of: NvmlDevice, sensor_type: c_int, temp: *mut c
     if sensor_type != 0 {
         return code(device(of).and(Err(NvmlReturn::INVALID_ARGUMENT)));
     }
-    constant(of, temp, |nvml| nvml.temperature_c)
+    said(of, temp, Told::Temperature, |nvml| nvml.temperature_c)
 }
 
 pub fn nvmlDeviceGetPowerUsage(of: NvmlDevice, power: *mut c_uint) -> NvmlReturn {
-    constant(of, power, |nvml| nvml.power_idle_mw)
+    const MILLIWATTS: u64 = 1_000;
+    code(device(of).and_then(|device| {
+        let told = nvml()?.books.faults().told(device.index, Told::Power);
+        let idle = u64::from(device.profile.nvml.power_idle_mw);
+        let now = told.map_or(idle, |watts| watts.saturating_mul(MILLIWATTS));
+        store(power, c_uint::try_from(now).unwrap_or(c_uint::MAX))
+    }))
 }
 
 pub fn nvmlDeviceGetPowerManagementMode(of: NvmlDevice, mode: *mut c_int) -> NvmlReturn {
@@ -83,11 +92,11 @@ pub fn nvmlDeviceGetPerformanceState(of: NvmlDevice, state: *mut c_int) -> NvmlR
 }
 
 pub fn nvmlDeviceGetCurrentClocksThrottleReasons(of: NvmlDevice, reasons: *mut c_ulonglong) -> NvmlReturn {
-    constant(of, reasons, |_| 0)
+    said(of, reasons, Told::Throttle, |_| 0)
 }
 
 pub fn nvmlDeviceGetCurrentClocksEventReasons(of: NvmlDevice, reasons: *mut c_ulonglong) -> NvmlReturn {
-    constant(of, reasons, |_| 0)
+    said(of, reasons, Told::Throttle, |_| 0)
 }
 
 pub fn nvmlDeviceGetClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint) -> NvmlReturn {
@@ -104,6 +113,16 @@ pub fn nvmlDeviceGetClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint) -
 
 pub fn nvmlDeviceGetMaxClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint) -> NvmlReturn {
     nvmlDeviceGetClockInfo(of, kind, clock)
+}
+
+/// What a fault says of the device, else the profile's.
+pub(super) fn said<T: TryFrom<u64>>(of: NvmlDevice, to: *mut T, what: Told, value: impl Fn(&Nvml) -> T) -> NvmlReturn {
+    let answer: Answer = device(of).and_then(|device| {
+        let told = nvml()?.books.faults().told(device.index, what);
+        let told = told.and_then(|told| T::try_from(told).ok());
+        store(to, told.unwrap_or_else(|| value(&device.profile.nvml)))
+    });
+    code(answer)
 }
 
 pub(super) fn constant<T>(of: NvmlDevice, to: *mut T, value: impl Fn(&Nvml) -> T) -> NvmlReturn {

@@ -5,6 +5,7 @@
 
 mod constants;
 mod device;
+mod events;
 mod fields;
 mod health;
 mod memory;
@@ -14,6 +15,7 @@ mod topology;
 
 pub use constants::*;
 pub use device::*;
+pub use events::*;
 pub use fields::*;
 pub use health::*;
 pub use memory::*;
