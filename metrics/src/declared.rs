@@ -35,6 +35,9 @@ metrics! {
         Gauge Flag "partage_broker_reload_success"
             "1 unless the last reload of the configuration was refused."
             => |seen, out| out.maybe(seen.status.broker.config.as_ref().map(|reading| reading.error.is_none()));
+        Gauge Seconds "partage_broker_loop_seconds"
+            "Longest time in the last one to two minutes for which the broker's loop was at work and took no event."
+            => |seen, out| out.set(seconds(seen.status.broker.loop_ns));
         Counter Count "partage_broker_invariant_violations_total"
             "Rules about its own numbers that the broker found broken: each is a defect of Partage."
             => |seen, out| out.set(seen.status.broker.invariant_violations);
@@ -71,10 +74,36 @@ metrics! {
             => |_, gpu, out| out.of(gpu.model.clone(), 1u64);
         Gauge Flag "partage_gpu_ok"
             "1 while the driver answers about the GPU."
-            => |_, gpu, out| out.set(gpu.state == "ok");
+            => |_, gpu, out| out.set(["ok", "sick", "draining", "drained"].contains(&gpu.state.as_str()));
         Gauge Flag "partage_gpu_drained"
             "1 while the GPU takes no jobs."
             => |_, gpu, out| out.set(gpu.is_drained);
+        Gauge Flag "partage_gpu_sick"
+            "1 while the GPU takes no jobs because of an error of its own."
+            => |_, gpu, out| out.set(gpu.sick.is_some());
+        Counter Count "partage_gpu_xid_total" by "xid"
+            "Xid errors of the GPU that the driver told the broker of, by NVIDIA's number; a program causes some of them."
+            => |_, gpu, out| {
+                for xid in gpu.telemetry.iter().flat_map(|told| told.xids.iter().flatten()) {
+                    out.of(xid.xid.to_string(), xid.count);
+                }
+            };
+        Gauge Ratio "partage_gpu_busy_ratio"
+            "Part of the driver's last sampling period in which a kernel ran, as NVML says it."
+            => |_, gpu, out| out.maybe(gpu.utilization);
+        Gauge Celsius "partage_gpu_temperature_celsius"
+            "Temperature of the GPU's chip."
+            => |_, gpu, out| out.maybe(gpu.temperature_celsius);
+        Gauge Watts "partage_gpu_power_watts"
+            "Power that the GPU's card takes."
+            => |_, gpu, out| out.maybe(gpu.power_watts);
+        Gauge Flag "partage_gpu_throttled" by "reason"
+            "1 while the GPU's clocks are lower for this reason; absent while they are not."
+            => |_, gpu, out| {
+                for reason in &gpu.throttle {
+                    out.of(reason.clone(), 1u64);
+                }
+            };
         Gauge Count "partage_gpu_jobs"
             "Jobs that hold the GPU."
             => |_, gpu, out| out.set(gpu.jobs.len());
@@ -123,6 +152,25 @@ metrics! {
         Gauge Ratio "partage_job_compute_cap_ratio"
             "Part of each of its GPUs' time that the job never exceeds; absent without a cap."
             => |job, out| out.maybe(job.terms.cap);
+        Counter Seconds "partage_job_residence_seconds_total" by "state"
+            "Time that the job was in each state since it started: running, suspended, and the ways between them."
+            => |job, out| {
+                for spent in &job.residence {
+                    out.of(spent.state.clone(), seconds(spent.spent_ns));
+                }
+            };
+        Gauge Bytes "partage_checkpoint_bytes"
+            "Size of the job's last checkpoint; absent where it has none."
+            => |job, out| out.maybe(job.checkpoint.map(|last| last.bytes));
+        Gauge Seconds "partage_checkpoint_seconds"
+            "How long the job's last checkpoint took."
+            => |job, out| out.maybe(job.checkpoint.map(|last| seconds(last.took_ns)));
+        Gauge Seconds "partage_checkpoint_age_seconds"
+            "How long ago the job's last checkpoint was made."
+            => |job, out| out.maybe(job.checkpoint.map(|last| seconds(last.age_ns)));
+        Counter Count "partage_job_suspends_total"
+            "How often all of the job's memory left its GPUs."
+            => |job, out| out.set(job.suspends);
         Counter Count "partage_job_unmanaged_processes_total"
             "Processes of the job that used a GPU without Partage."
             => |job, out| out.set(job.unlimited);
@@ -162,8 +210,9 @@ metrics! {
             "GPU time that the job was charged while its time was measured: while it shared its GPU or had a cap."
             => |_, gpu, out| out.maybe(gpu.time.as_ref().map(|time| seconds(time.used_ns)));
         Counter Seconds "partage_job_waited_seconds_total" by "where"
-            "Time that the job wanted the GPU and waited at its gate."
-            => |_, gpu, out| {
+            "Time that the job wanted the GPU and waited: in the queue before it started, and at its gate."
+            => |job, gpu, out| {
+                out.of("queue", seconds(job.queued_ns));
                 if let Some(time) = &gpu.time {
                     out.of("gate", seconds(time.waited_ns));
                 }

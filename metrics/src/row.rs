@@ -36,6 +36,10 @@ pub enum Unit {
     Count,
     /// 1 for yes, 0 for no.
     Flag,
+    /// Degrees.
+    Celsius,
+    /// Watts.
+    Watts,
     /// Always 1: its labels are what it says.
     Info,
 }
@@ -50,6 +54,8 @@ impl Unit {
             Self::Ratio => "0-1",
             Self::Count => "count",
             Self::Flag => "0 or 1",
+            Self::Celsius => "degrees Celsius",
+            Self::Watts => "watts",
             Self::Info => "1",
         }
     }
@@ -62,6 +68,8 @@ impl Unit {
             Self::Seconds => "_seconds",
             Self::Ratio => "_ratio",
             Self::Count | Self::Flag => "",
+            Self::Celsius => "_celsius",
+            Self::Watts => "_watts",
             Self::Info => "_info",
         }
     }

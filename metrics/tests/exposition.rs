@@ -17,6 +17,9 @@ fn job(id: u32, used: u64) -> Value {
         "clients": [{ "pid": 7, "state": "attached", "used_bytes": [used] }],
         "denied": { "limit": 1, "card_full": 0, "no_broker": 0 }, "started_ns": 0, "is_strict": false, "notes": [],
         "terms": { "promise": 0.3, "cap": 0.5, "weight": 100 },
+        "queued_ns": 4_000_000_000u64, "suspends": 1,
+        "checkpoint": { "bytes": 10, "took_ns": 20, "age_ns": 30 },
+        "residence": [{ "state": "running", "spent_ns": 7_000_000_000u64 }],
         "container": { "id": "0123456789abcdef", "name": null, "cgroup": null },
         "engine": { "id": "slurm:7", "words": null },
         "devices": [{
@@ -42,7 +45,9 @@ fn seen(jobs: &[Value]) -> Seen {
         "devices": [{
             "index": 0, "uuid": "GPU-0", "model": "Quote \" and \\ and\nline", "state": "ok", "total_bytes": 16384,
             "usable_bytes": 16000, "committed_bytes": 5000, "used_bytes": 4000, "unmanaged_bytes": 100,
-            "jobs": ["j1"], "promised_bytes": 1024, "promised_time": 0.3, "unmanaged_time": 0.1
+            "jobs": ["j1"], "promised_bytes": 1024, "promised_time": 0.3, "unmanaged_time": 0.1,
+            "utilization": 0.5, "temperature_celsius": 61, "power_watts": 300.5, "throttle": ["sw-thermal"],
+            "telemetry": { "xids": [{ "xid": 13, "count": 2, "last_unix_ns": 1 }] }
         }],
         "queue": [{ "job": "j9", "user": "bob", "mem": null, "waited_ns": 2_000_000_000u64, "reason": "" }]
     });
@@ -103,6 +108,11 @@ fn a_scrape_reads_as_prometheus_writes_it() {
         "partage_job_denied_total{job=\"j1\",gpu=\"0\",UUID=\"GPU-0\",reason=\"limit\"} 1",
         "partage_job_gpu_seconds_total{job=\"j1\",gpu=\"0\",UUID=\"GPU-0\"} 1.5",
         "partage_job_waited_seconds_total{job=\"j1\",gpu=\"0\",UUID=\"GPU-0\",where=\"gate\"} 0.25",
+        "partage_job_waited_seconds_total{job=\"j1\",gpu=\"0\",UUID=\"GPU-0\",where=\"queue\"} 4",
+        "partage_job_residence_seconds_total{job=\"j1\",state=\"running\"} 7",
+        "partage_gpu_throttled{gpu=\"0\",UUID=\"GPU-0\",reason=\"sw-thermal\"} 1",
+        "partage_gpu_xid_total{gpu=\"0\",UUID=\"GPU-0\",xid=\"13\"} 2",
+        "partage_gpu_temperature_celsius{gpu=\"0\",UUID=\"GPU-0\"} 61",
         "partage_rule_limit{rule=\"students\",key=\"each_user.mem\",gpu=\"0\"} 8192",
     ] {
         assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
@@ -171,6 +181,7 @@ fn every_metric_is_there_and_moves() {
     let mut second = seen(&[job(1, 3072), job(2, 1)]);
     let broker = &mut second.status.broker;
     (broker.version, broker.driver) = ("0.2.0".to_owned(), "no driver".to_owned());
+    broker.loop_ns = 3;
     (broker.uptime_ns, broker.invariant_violations, broker.clients) = (1, 1, 3);
     (broker.events_unwritten, broker.events_untold) = (1, 1);
     broker.config.as_mut().expect("a file").error = Some("line 1".to_owned());
@@ -189,10 +200,20 @@ fn every_metric_is_there_and_moves() {
         *bytes += 1;
     }
     (gpu.promised_time, gpu.unmanaged_time) = (0.9, None);
+    (gpu.utilization, gpu.temperature_celsius, gpu.power_watts) = (Some(0.75), Some(90), None);
+    gpu.throttle.clear();
+    gpu.telemetry = None;
+    gpu.sick = Some(partage_protocol::admin::SickView {
+        since_unix_ns: 1,
+        cause: "xid 79".to_owned(),
+        text: String::new(),
+    });
     second.unmanaged.clear();
     let job = &mut second.jobs[0];
     job.state = "suspended".to_owned();
     job.clients.clear();
+    job.checkpoint = None;
+    (job.suspends, job.residence[0].spent_ns) = (2, 8);
     (job.terms.weight, job.terms.promise, job.terms.cap, job.unlimited) = (7, 0.0, None, 2);
     let on = &mut job.devices[0];
     on.limit_bytes = None;

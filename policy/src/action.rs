@@ -114,6 +114,8 @@ pub enum Action {
         /// The process.
         process: Process,
     },
+    /// A device became sick, or well: write down which are sick.
+    Health(DeviceUuid),
     /// Write the job's record, so that the next broker finds it.
     SaveJob(Box<JobRecord>),
     /// These are the job's terms of time on these devices from now on: it was admitted or adopted, or they changed. Its

@@ -20,6 +20,7 @@ use crate::job::{Job, Jobs, Placement, Queue, Returning, Swaps};
 use crate::question::Undecided;
 use crate::rules::Rules;
 use crate::shared::Shared;
+use crate::sick::Health;
 use crate::time::{Times, Usage};
 
 mod check;
@@ -47,6 +48,8 @@ pub struct Books {
     pub(crate) devices: BTreeMap<DeviceUuid, Device>,
     /// Devices on which nothing is admitted.
     pub(crate) drained: BTreeMap<DeviceUuid, DrainMark>,
+    /// Errors of devices, and which are sick.
+    pub(crate) health: BTreeMap<DeviceUuid, Health>,
     pub(crate) jobs: Jobs,
     pub(crate) queue: Queue,
     /// Jobs in the queue that are away and are to come back.
@@ -76,6 +79,7 @@ impl Books {
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
             drained: BTreeMap::new(),
+            health: BTreeMap::new(),
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),

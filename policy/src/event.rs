@@ -18,8 +18,10 @@ use crate::config::Config;
 use crate::drain_mark::DrainMark;
 use crate::job::{EndedJob, JobRecord};
 use crate::registration::{Lowered, Registration};
-use crate::residence::Mark;
+use crate::residence::{Mark, Save};
 use crate::rules::{Said, Standing};
+use crate::sick::SickMark;
+use crate::telemetry::Telemetry;
 use crate::time::{JobTime, UserUsage};
 
 pub use attaching::{Attaching, Membership};
@@ -101,6 +103,8 @@ pub struct Measurement {
     pub free_bytes: u64,
     /// The compute processes.
     pub processes: Vec<ProcessUse>,
+    /// How it does.
+    pub telemetry: Telemetry,
 }
 
 impl Measurement {
@@ -143,6 +147,8 @@ pub struct Adoption {
     pub usage: Vec<UserUsage>,
     /// Devices that take no job.
     pub drained: BTreeMap<DeviceUuid, DrainMark>,
+    /// Devices that were sick.
+    pub sick: BTreeMap<DeviceUuid, SickMark>,
 }
 
 /// `partage run`'s request as the broker received it.
@@ -415,6 +421,8 @@ pub enum Event {
         /// By another program: it was taken in, or else sent away again.
         behind: Option<bool>,
     },
+    /// A job has this checkpoint.
+    Saved(JobId, Save),
     /// A job that was told to leave ([`Action::Leave`](crate::Action::Leave)) does not begin to.
     NotLeft {
         /// Which job.
@@ -433,6 +441,20 @@ pub enum Event {
     Wanted(JobId),
     /// A command wants a job suspended until another command brings it back.
     Stays(JobId),
+    /// The driver told of these errors of a device, the oldest first.
+    Xids {
+        /// Which.
+        device: DeviceUuid,
+        /// Their numbers.
+        xids: Vec<u32>,
+    },
+    /// An administrator says that a device is well again.
+    Heal {
+        /// Which.
+        device: DeviceUuid,
+        /// By whose word.
+        uid: u32,
+    },
     /// A device takes no job any more, or jobs again.
     Drain {
         /// Which.

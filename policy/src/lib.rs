@@ -50,6 +50,8 @@ mod request;
 mod residence;
 mod rules;
 mod shared;
+mod sick;
+mod telemetry;
 mod terms;
 mod time;
 mod uuid_text;
@@ -85,13 +87,15 @@ pub use registration::{Ceiling, Cgroup, EngineJob, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, HostRoom, InBooks, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
-    ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, driver_answered, obstacles,
-    stages,
+    ProcessState, Residence, ResidenceRecord, Save, Stage, Step, Target, Tie, Trouble, Turn, driver_answered,
+    obstacles, stages,
 };
 pub use rules::{
     Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Per, Preset,
     Rule, Rules, Said, Standing, Total, WithoutBroker, Written,
 };
+pub use sick::{FATAL_XIDS, FatalXid, SickMark, Sickness};
+pub use telemetry::{About, THROTTLES, Telemetry, Throttle};
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};
 pub use views::stands;

@@ -44,7 +44,7 @@ mod trouble;
 
 pub use eligibility::{HostRoom, Intent, JobFacts, Obstacle, ProcessFacts, Tie, obstacles};
 pub use goal::Patience;
-pub use mark::{InBooks, Mark, ResidenceRecord};
+pub use mark::{InBooks, Mark, ResidenceRecord, Save};
 pub use passage::{Outcome, Passage};
 pub use place::{Place, ProcessState, Target};
 pub use stage::{Plan, Stage, stages};

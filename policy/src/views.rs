@@ -10,6 +10,7 @@ mod said;
 mod sentences;
 mod slow;
 mod status;
+mod telemetry;
 mod totals;
 mod why;
 mod words;

@@ -295,6 +295,7 @@ fn use_without_a_process_counts_as_taken() {
         used_bytes: 10 * GIB,
         free_bytes: 6 * GIB,
         processes: Vec::new(),
+        telemetry: partage_policy::Telemetry::default(),
     };
     host.step(Event::Measured(measured));
     let (ticket, _) = host.run(1, fail(mem("8GiB")));

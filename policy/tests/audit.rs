@@ -225,6 +225,7 @@ fn a_process_that_nvml_does_not_know_by_this_number_proves_nothing() {
                 used_bytes: 2 * GIB,
                 free_bytes: 14 * GIB,
                 processes: Vec::new(),
+                telemetry: partage_policy::Telemetry::default(),
             }));
         }
         host.pass(SECOND_NS);

@@ -185,6 +185,7 @@ fn whatever_a_client_writes_the_total_is_at_least_what_nvml_shows() {
             used_bytes: truth,
             free_bytes,
             processes: vec![process],
+            telemetry: partage_policy::Telemetry::default(),
         };
         host.step(Event::Measured(measured));
         device(host, job).used_bytes
@@ -222,6 +223,7 @@ fn a_driver_without_figures_per_process_is_said_to_measure_nothing() {
             used_bytes,
             free_bytes,
             processes: vec![process],
+            telemetry: partage_policy::Telemetry::default(),
         }))
     };
     silent(&mut host);

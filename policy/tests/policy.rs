@@ -46,6 +46,7 @@ mod rules_random;
 mod rules_table;
 mod scale;
 mod settings;
+mod sick;
 mod slowness;
 mod targets;
 mod terms;

@@ -56,6 +56,7 @@ fn an_event_looks_at_each_device_as_often_whoever_waits() {
             used_bytes: GIB,
             free_bytes: 15 * GIB,
             processes: Vec::new(),
+            telemetry: partage_policy::Telemetry::default(),
         };
         let notice = Event::Notice {
             client,

@@ -254,6 +254,7 @@ fn measure(crowd: &mut Crowd, gpus: u8, rules: impl Fn(usize) -> Rules) {
             used_bytes: 10 * GIB,
             free_bytes: 70 * GIB,
             processes: Vec::new(),
+            telemetry: partage_policy::Telemetry::default(),
         }));
     });
     let jobs: Vec<JobId> = crowd.host.policy.live().collect();

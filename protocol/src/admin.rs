@@ -21,11 +21,12 @@ pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, ForeseenDevice, MoveView, MovedView, Reply, StayingView, Waiting};
 pub use request::{EventsRequest, MetricsRequest, RegisterRequest, Request};
 pub use status_views::{
-    BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, StatusView, UnifiedView,
+    BrokerView, DeviceView, DrainedView, PlaceView, QueueView, QueuedView, SickView, StatusView, TelemetryView,
+    UnifiedView, XidView,
 };
 pub use views::{
-    CauseView, ClientView, ContainerView, DenialView, EngineView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
-    TermsView, TimeView, UnfreedView, UnmanagedView, WhyView,
+    CauseView, CheckpointView, ClientView, ContainerView, DenialView, EngineView, Holder, JobDeviceView, JobView,
+    ResidenceView, SCHEMA, STATES, TermsView, TimeView, UnfreedView, UnmanagedView, WhyView,
 };
 
 pub use crate::denied::Denied as DeniedView;

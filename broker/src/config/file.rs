@@ -2,8 +2,10 @@
 //! The tables and keys of the file as written. An unknown key is an error.
 
 use std::collections::BTreeMap;
+use std::fmt::Formatter;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::rule_tables::{ClassTable, RuleTable};
@@ -13,7 +15,7 @@ use super::rule_tables::{ClassTable, RuleTable};
 pub(super) struct File {
     pub(super) schema: Option<Spanned<i64>>,
     #[serde(default)]
-    pub(super) gpu: BTreeMap<Spanned<String>, GpuTable>,
+    pub(super) gpu: GpuTables,
     #[serde(default)]
     pub(super) admission: AdmissionTable,
     #[serde(default)]
@@ -68,6 +70,40 @@ pub(super) struct AliasTable {
     pub(super) cuda_device_sm_limit: Option<bool>,
     pub(super) cuda_mps_active_thread_percentage: Option<bool>,
     pub(super) cuda_task_priority: Option<bool>,
+}
+
+/// `[gpu]`: keys about all devices, and a table for each name of some.
+#[derive(Default)]
+pub(super) struct GpuTables {
+    pub(super) on_sick: Option<Spanned<String>>,
+    pub(super) of: BTreeMap<Spanned<String>, GpuTable>,
+}
+
+impl<'de> Deserialize<'de> for GpuTables {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Tables;
+
+        impl<'de> Visitor<'de> for Tables {
+            type Value = GpuTables;
+
+            fn expecting(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+                out.write_str("on_sick, or tables as [gpu.\"*\"]")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<GpuTables, M::Error> {
+                let mut found = GpuTables::default();
+                while let Some(key) = map.next_key::<Spanned<String>>()? {
+                    match key.get_ref().as_str() {
+                        "on_sick" => found.on_sick = Some(map.next_value()?),
+                        _ => drop(found.of.insert(key, map.next_value()?)),
+                    }
+                }
+                Ok(found)
+            }
+        }
+
+        input.deserialize_map(Tables)
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Merges the files, in order, into the configuration, and checks each key.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use partage_policy::{Order, Response, Split};
@@ -10,14 +9,13 @@ use partage_protocol::size::{Amount, parse_amount, parse_duration};
 use partage_protocol::terms::parse_class;
 use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::SECOND_NS;
-use toml::Spanned;
 
 use super::error::ConfigError;
-use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTable};
+use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTables};
 use super::guard;
 use super::log_filter::log_filter;
 use super::rules::{self, Names};
-use super::settings::Config;
+use super::settings::{Config, OnSick};
 use super::source::{Source, one_of};
 
 impl Config {
@@ -100,8 +98,11 @@ impl Config {
         Ok(())
     }
 
-    fn merge_gpus(&mut self, gpus: BTreeMap<Spanned<String>, GpuTable>, source: Source<'_>) -> Result<(), ConfigError> {
-        for (gpu, table) in gpus {
+    fn merge_gpus(&mut self, gpus: GpuTables, source: Source<'_>) -> Result<(), ConfigError> {
+        if let Some(text) = &gpus.on_sick {
+            self.on_sick = one_of(source, "gpu.on_sick", text, (&OnSick::ALL, OnSick::word))?;
+        }
+        for (gpu, table) in gpus.of {
             let (span, gpu) = (gpu.span(), gpu.into_inner());
             let key = format!("gpu.\"{gpu}\".reserve");
             if !is_gpu_name(&gpu) {

@@ -3,6 +3,8 @@
 //!
 //! ```toml
 //! schema = 1
+//! [gpu]
+//! on_sick = "keep"       # the jobs of a GPU that is sick: keep, or drain
 //! [gpu."*"]              # or an index, or a UUID (its beginning is enough)
 //! reserve = "512MiB"     # kept out of what jobs can share; at least what the driver keeps for itself
 //! [admission]
@@ -72,5 +74,5 @@ pub(crate) use guard::read as read_guarded;
 pub use log_filter::log_filter;
 pub use metrics::{Listen, MetricsSettings};
 pub use notify::NotifySettings;
-pub use settings::{Config, SYSTEM_FILE};
+pub use settings::{Config, OnSick, SYSTEM_FILE};
 pub use unknown_groups::unknown_groups;

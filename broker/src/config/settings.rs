@@ -15,9 +15,34 @@ use crate::kind::Kind;
 /// The file that makes a host managed.
 pub const SYSTEM_FILE: &str = "/etc/partage/partage.toml";
 
+/// What becomes of the jobs of a device that is sick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnSick {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They move off, as by `partage drain`.
+    Drain,
+}
+
+impl OnSick {
+    /// Both.
+    pub(super) const ALL: [Self; 2] = [Self::Keep, Self::Drain];
+
+    /// As the file has it.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Drain => "drain",
+        }
+    }
+}
+
 /// The checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// What becomes of the jobs of a device that is sick.
+    pub on_sick: OnSick,
     /// Reserve by `*`, index or UUID prefix.
     pub(super) reserves: BTreeMap<String, Amount>,
     /// Tracing filter.
@@ -39,6 +64,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            on_sick: OnSick::default(),
             reserves: BTreeMap::new(),
             log_level: "info".to_owned(),
             log_size: 8 * MIB,
@@ -101,7 +127,7 @@ impl Config {
     /// that counts only from the next start.
     pub(crate) fn take(&mut self, new: Self) -> Vec<&'static str> {
         let later = [
-            ("[gpu]", self.reserves != new.reserves),
+            ("[gpu] reserve", self.reserves != new.reserves),
             (
                 "[admission] overcommit",
                 self.policy.overcommit_millionths != new.policy.overcommit_millionths,
@@ -116,6 +142,7 @@ impl Config {
             ("[metrics]", self.metrics != new.metrics),
             ("[notify]", self.notify != new.notify),
         ];
+        self.on_sick = new.on_sick;
         self.clients_per_user = new.clients_per_user;
         self.policy.take(new.policy);
         later

@@ -12,7 +12,7 @@ use partage_protocol::terms::Class;
 use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::{MIB, SECOND_NS};
 
-use super::{Config, ConfigError, Listen, MetricsSettings};
+use super::{Config, ConfigError, Listen, MetricsSettings, OnSick};
 use crate::kind::Kind;
 use crate::testing::Scratch;
 
@@ -44,6 +44,21 @@ fn a_later_file_wins_and_the_most_specific_reserve_counts() {
 }
 
 #[test]
+fn what_becomes_of_a_sick_devices_jobs_stands_beside_tables_of_devices() {
+    let drains = "schema = 1\n[gpu]\non_sick = \"drain\"\n[gpu.0]\nreserve = \"1GiB\"\n";
+    let config = load(drains, None).expect("valid");
+    assert_eq!(
+        (config.on_sick, config.reserve(0, "GPU-x", 10 << 30, 0)),
+        (OnSick::Drain, 1 << 30)
+    );
+    let config = load(drains, Some("schema = 1\n[gpu]\non_sick = \"keep\"\n")).expect("valid");
+    assert_eq!(config.on_sick, OnSick::Keep, "a later file wins");
+    let mut now = load("schema = 1\n", None).expect("valid");
+    assert!(now.take(load(drains, None).expect("valid")).contains(&"[gpu] reserve"));
+    assert_eq!(now.on_sick, OnSick::Drain, "a reload takes it at once");
+}
+
+#[test]
 fn a_file_that_is_a_link_to_nowhere_is_an_error_and_none_at_all_is_not() {
     let scratch = Scratch::new("config-link");
     let path = scratch.path().join("partage.toml");
@@ -64,6 +79,8 @@ fn mistakes_are_named_with_their_place_and_the_nearest_key() {
     assert!(message("schema = 2\n").contains("schema"));
     assert!(message("schema = 1\n[gpu.0]\nreserve = \"8\"\n").contains("gpu.\"0\".reserve"));
     assert!(message("schema = 1\n[gpu.x]\nreserve = \"8GiB\"\n").contains("UUID"));
+    assert!(message("schema = 1\n[gpu]\non_sick = \"cure\"\n").contains("keep, drain"));
+    assert!(message("schema = 1\n[gpu]\nreserve = \"8GiB\"\n").contains("gpu"));
     assert!(message("schema = 1\n[broker]\npoll = \"10s\"\n").contains("50ms"));
     let audit = message("schema = 1\n[audit]\ndrift = \"murder\"\n");
     assert!(audit.contains("audit.drift") && audit.contains("deny-new"), "{audit}");

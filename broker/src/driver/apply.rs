@@ -11,12 +11,13 @@ use tracing::error;
 use zerocopy::IntoBytes;
 
 use super::state_driver::StateDriver;
+use crate::config::OnSick;
 use crate::dispatcher::message::Message;
 use crate::host::proc::Stat;
 use crate::host::terminal;
 use crate::peer::ConnectionId;
 use crate::site::effect::Effect;
-use crate::state::usage;
+use crate::state::{sick, usage};
 
 impl StateDriver {
     pub(super) fn apply(&mut self, action: Action) {
@@ -62,6 +63,7 @@ impl StateDriver {
                 self.site.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
             Action::Watch { job, process } => self.watch_first(job, process),
+            Action::Health(device) => self.keep_health(device),
             Action::SaveJob(record) => self.save_job(*record),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => self.tell_time(Message::Unmanaged(device, load)),
@@ -193,6 +195,16 @@ impl StateDriver {
             .todo
             .extend(next.map(|process| Event::Follows { job, process }));
         self.site.todo.push_back(Event::ProcessGone(process));
+    }
+
+    /// A device became sick, or well: the next broker has to know, and its jobs leave it where they are to.
+    fn keep_health(&mut self, device: DeviceUuid) {
+        if let Err(error) = sick::write(&self.site.directory.sick_file(), self.site.policy.sick()) {
+            error!(%error, %device, "which GPUs are sick cannot be written down");
+        }
+        if self.site.policy.is_sick(device) && self.site.config.on_sick == OnSick::Drain {
+            self.engine.empty(device);
+        }
     }
 
     fn remember_job(&mut self, ended: &EndedJob) {

@@ -34,6 +34,13 @@ impl StateDriver {
                 return;
             }
             GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample),
+            GpuEvent::Xids { uuid, xids } => {
+                if let Some(device) = DeviceUuid::parse(&uuid) {
+                    warn!(uuid, ?xids, "the driver tells of errors");
+                    self.site.tell(Event::Xids { device, xids });
+                }
+                return;
+            }
             GpuEvent::Slow { uuid } => {
                 if let Some(device) = DeviceUuid::parse(&uuid) {
                     self.site.devices.set_slow(device);
@@ -151,6 +158,7 @@ impl StateDriver {
             used_bytes: sample.used,
             free_bytes: sample.free,
             processes: processes.collect(),
+            telemetry: sample.telemetry.clone(),
         };
         for process in &measurement.processes {
             if let Some(start) = process.start {

@@ -11,6 +11,11 @@ use crate::clock::Now;
 use crate::views::{Found, Frozen, Published};
 
 impl StateDriver {
+    /// The loop was at work from then on until now.
+    pub fn turned(&mut self, woke_ns: u64, now: Now) {
+        self.turns.note(now.ns.saturating_sub(woke_ns), now.ns);
+    }
+
     /// A copy of all that views are made of. It has every change that was answered before.
     pub fn published(&mut self, now: Now) -> Published {
         self.site.now = now;

@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
+use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process, SickMark};
 use partage_protocol::message::{Hello, ToBroker};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
 use super::held::Hold;
 use super::reading::Reading;
+use super::turns::Turns;
 use super::user_database::UserDatabase;
 use crate::clock::Now;
 use crate::config::Config;
@@ -30,13 +31,13 @@ use crate::site::{Site, Watches};
 use crate::state::clients::{Client, Clients};
 use crate::state::devices::Devices;
 use crate::state::directory::SocketDir;
-use crate::state::drained;
 use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
 use crate::state::pages::HandedBack;
 use crate::state::usage;
+use crate::state::{drained, sick};
 use crate::watch::audit_log::{AuditLog, Cause};
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
@@ -76,6 +77,8 @@ pub struct StateDriver {
     pub(super) store: Store,
     pub(super) ended_jobs: EndedJobs,
     pub(super) reading: Reading,
+    /// How long the loop's turns take.
+    pub(super) turns: Turns,
     pub(super) database: UserDatabase,
     pub(super) other_brokers: OtherBrokers,
     pub(super) audit: AuditLog,
@@ -145,6 +148,7 @@ impl StateDriver {
             store,
             ended_jobs,
             reading: Reading::new(parts.config_file, now),
+            turns: Turns::default(),
             database: UserDatabase::default(),
             other_brokers: OtherBrokers::new(own),
             audit,
@@ -178,6 +182,7 @@ impl StateDriver {
             ended,
             usage: usage::read(&self.site.directory.usage_file()),
             drained: self.read_drained(),
+            sick: self.read_sick(),
             ..Adoption::default()
         };
         for record in jobs.into_values() {
@@ -230,6 +235,15 @@ impl StateDriver {
         read.unwrap_or_else(|error| {
             warn!(%error, "which GPUs are drained cannot be read");
             self.note(format!("which GPUs are drained cannot be read: {error}"));
+            BTreeMap::new()
+        })
+    }
+
+    /// Devices that were sick under a broker before.
+    fn read_sick(&mut self) -> BTreeMap<DeviceUuid, SickMark> {
+        sick::read(&self.site.directory.sick_file()).unwrap_or_else(|error| {
+            warn!(%error, "which GPUs are sick cannot be read");
+            self.note(format!("which GPUs are sick cannot be read: {error}"));
             BTreeMap::new()
         })
     }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use partage_policy::Telemetry;
+
 use super::gpu::{DeviceFacts, Driver, Gpu, GpuEvent, GpuProcess, Look, Sample};
 
 /// A machine's devices.
@@ -18,6 +20,7 @@ struct FakeDevice {
     facts: DeviceFacts,
     used: BTreeMap<u32, u64>,
     busy: BTreeMap<u32, u32>,
+    telemetry: Telemetry,
     is_hung: bool,
     was_hung: bool,
     /// It answers a look after so many turns, and is said to be slow meanwhile.
@@ -55,6 +58,7 @@ impl FakeGpu {
             },
             used: BTreeMap::new(),
             busy: BTreeMap::new(),
+            telemetry: Telemetry::default(),
             is_hung: false,
             was_hung: false,
             turns: 0,
@@ -176,6 +180,7 @@ impl Gpu for FakeGpu {
                     used,
                     free: device.facts.total.saturating_sub(used),
                     processes: processes.collect(),
+                    telemetry: device.telemetry.clone(),
                 };
                 out.push(GpuEvent::Sample { uuid, asked_ns, sample });
             }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the broker asks about devices, and the trait that answers.
 
+use partage_policy::Telemetry;
 use serde::{Deserialize, Serialize};
 
 /// Whether devices can be seen; if not, why.
@@ -96,6 +97,9 @@ pub struct Sample {
     pub free: u64,
     /// Processes on it.
     pub processes: Vec<GpuProcess>,
+    /// How it does.
+    #[serde(default)]
+    pub telemetry: Telemetry,
 }
 
 /// Something the devices' side tells.
@@ -118,6 +122,13 @@ pub enum GpuEvent {
         asked_ns: u64,
         /// What was seen.
         sample: Sample,
+    },
+    /// The driver told of errors of a device; sent before the sample or the loss that it came with.
+    Xids {
+        /// The device.
+        uuid: String,
+        /// Their numbers, the oldest first.
+        xids: Vec<u32>,
     },
     /// A device takes its time to answer; the others are looked at meanwhile. A sample or `Lost` follows.
     Slow {

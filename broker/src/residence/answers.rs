@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use partage_policy::{Event, Obstacle, Outcome, Patience, Process, Residence, Return, Stage, Ticket, Trouble, stands};
+use partage_policy::{
+    Event, Obstacle, Outcome, Patience, Process, Residence, Return, Save, Stage, Ticket, Trouble, stands,
+};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -76,6 +78,15 @@ impl Engine {
         // What is tried again each second is said once.
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             site.publish(kind, Some(job), None, text.clone());
+        }
+        if let Some((_, bytes)) = way.saved.filter(|_| kind == "job-saved") {
+            let (made_unix_ns, took_ns) = (site.now.unix_ns, site.now.ns.saturating_sub(way.began_ns));
+            let save = Save {
+                made_unix_ns,
+                bytes,
+                took_ns,
+            };
+            site.tell(Event::Saved(job, save));
         }
         if matches!(way.purpose, Purpose::RestoredBehind(_)) && !kind.is_empty() {
             let (texts, behind) = (vec![text.clone()], Some(outcome == Outcome::Here));

@@ -8,7 +8,8 @@
 //!                                              none left: answered with who moved and who stays
 //! ```
 //! A job that is on its way to the device is moved off once it is there. `undrain` sends no other job: those that did
-//! not go yet are named as staying. A broker's death ends the command and not the mark; the next `drain` goes on with
+//! not go yet are named as staying. A device that became sick is emptied by the same steps where `[gpu] on_sick` says
+//! so, without a mark of its own: `undrain` makes it well. A broker's death ends the command and not the mark; the next `drain` goes on with
 //! the jobs that are left.
 
 use partage_policy::{Caller, DrainMark, Emptying, Event, Next, Obstacle, Patience, Stay, Ticket};
@@ -42,6 +43,7 @@ impl Engine {
             Err(why) => return site.answer_ticket(ticket, Reply::Error(why.view())),
         };
         let was = site.policy.is_drained(device);
+        let was_sick = site.policy.is_sick(device);
         let mark = is_drained.then_some(DrainMark {
             since_unix_ns: Some(site.now.unix_ns),
             uid: Some(caller.uid),
@@ -58,12 +60,23 @@ impl Engine {
             drain.tickets.push(ticket);
             return self.ways.hurry(Turn::Drain(device));
         }
-        let message = site.policy.undrained_text(device, was);
+        if was_sick {
+            let uid = caller.uid;
+            site.tell_next(Event::Heal { device, uid });
+        }
+        let message = site.policy.undrained_text(device, was || was_sick);
         site.answer_ticket(ticket, Reply::Done { message });
         if let Some(drain) = self.ways.drains.get_mut(&device) {
             drain.jobs.call_off();
             self.ways.hurry(Turn::Drained(device));
         }
+    }
+
+    /// A device became sick, and the configuration says that its jobs leave it then. Nobody waits for that.
+    pub(crate) fn empty(&mut self, device: DeviceUuid) {
+        let drain = self.ways.drains.entry(device).or_default();
+        drain.patience = Patience::draining(None);
+        self.ways.hurry(Turn::Drain(device));
     }
 
     /// Looks which jobs are to leave a device, now that it takes none.

@@ -151,9 +151,11 @@ impl Server {
     /// [`Error::System`] when epoll itself fails.
     pub fn run(mut self, mut watchdog: Option<Watchdog>) -> Result<(), Error> {
         let mut events = [EpollEvent::empty(); 128];
+        let mut woke_ns = now().ns;
         while !self.is_leaving {
             let time = now();
             self.turn(time);
+            self.driver.turned(woke_ns, now());
             let mut due_ns = u64::MAX;
             if let Some(watchdog) = &mut watchdog {
                 watchdog.turned(time.ns);
@@ -166,6 +168,7 @@ impl Server {
                 Err(error) => return Err(Error::system("wait for events")(error)),
             };
             let time = now();
+            woke_ns = time.ns;
             for event in &events[..count] {
                 self.handle(event.data(), event.events(), time);
             }

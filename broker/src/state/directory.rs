@@ -9,7 +9,8 @@
 //!     client/without-broker  managed: what programs may do while no broker is there
 //!     client/parked-jN       while the clients of a job are to stay parked
 //!     log/partaged.log       JSON lines
-//!     state/                 0700: ledger, jobs/, snapshots/, events/, ended.jsonl, drained, audit*.jsonl
+//!     state/                 0700: ledger, jobs/, snapshots/, events/, ended.jsonl, drained, sick,
+//!                            audit*.jsonl
 //!     driver                 private: where a command found the driver's libraries
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
@@ -74,6 +75,8 @@ places! {
     usage_file = "state/usage.json",
     /// Which devices are drained.
     drained_file = "state/drained",
+    /// Which devices are sick.
+    sick_file = "state/sick",
     /// Where job records lie.
     jobs = "state/jobs",
 }

@@ -13,6 +13,7 @@ pub mod job_store;
 pub mod jobs;
 pub mod ledger;
 pub mod pages;
+pub mod sick;
 pub mod usage;
 
 use std::fs::File;

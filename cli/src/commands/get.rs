@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage get`: everything about one job, or about a user's limits.
+//! `partage get`: everything about one job, a user's limits, or a GPU.
 
 use partage_protocol::admin::{JobDeviceView, JobView, Request};
 use partage_protocol::size::{format_bytes, format_duration};
 use serde_json::json;
 
 use crate::arguments::Get;
-use crate::commands::user;
+use crate::commands::{get_gpu, user};
 use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::{ask, commands};
@@ -27,6 +27,9 @@ type Line = (&'static str, String);
 pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
     if let Some(user) = arguments.target.strip_prefix('@') {
         return user::get(user, place, report);
+    }
+    if let Some(gpu) = arguments.target.strip_prefix("gpu:") {
+        return get_gpu::get(gpu, place, report);
     }
     let target = arguments.target.clone();
     let mut job = ask::job(place, &Request::Get { target })?;

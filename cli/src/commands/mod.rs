@@ -10,6 +10,7 @@ pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod get;
+mod get_gpu;
 pub mod install;
 pub mod man;
 pub mod metrics;

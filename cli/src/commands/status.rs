@@ -121,6 +121,7 @@ fn devices(style: &Style, devices: &[DeviceView]) -> String {
                 usable[row].clone(),
                 committed[row].clone(),
                 used[row].clone(),
+                device.utilization.map_or("-".to_owned(), time::percent),
                 unmanaged[row].clone(),
                 device.jobs.join(" "),
             ]
@@ -134,6 +135,7 @@ fn devices(style: &Style, devices: &[DeviceView]) -> String {
         column("USABLE"),
         column("COMMITTED"),
         column("USED"),
+        column("UTIL").leaves(3),
         column("UNMANAGED").leaves(2),
         column("JOBS").wrapped(20),
     ];

@@ -94,7 +94,10 @@ fn findings(status: &StatusView) -> Vec<Finding> {
 
 fn of_device(device: &DeviceView) -> Vec<Finding> {
     let mut found = Vec::new();
-    if device.state != "ok" {
+    if let Some(sick) = &device.sick {
+        let text = format!("GPU {} is sick: it {}", device.index, sick.text);
+        found.push((Level::Critical, text));
+    } else if device.state != "ok" {
         found.push((Level::Critical, format!("GPU {} is {}", device.index, device.state)));
     }
     if device.unmanaged_bytes > 0 {

@@ -192,6 +192,12 @@ fn view(device: Facts, state: &str, (used, listed): (u64, u64)) -> DeviceView {
         promised_time: 0.0,
         regime: None,
         unmanaged_time: None,
+        utilization: None,
+        temperature_celsius: None,
+        power_watts: None,
+        throttle: Vec::new(),
+        telemetry: None,
+        sick: None,
     }
 }
 

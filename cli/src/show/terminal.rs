@@ -96,7 +96,7 @@ impl Style {
         let code = match word.split(':').next().unwrap_or(word) {
             "ok" | "running" | "attached" => "32",
             "waiting" | "warn" | "away" | "adopting" | "over limit" | "draining" | "drained" => "33",
-            "fail" | "lost" | "dying" | "no driver" | "driver mismatch" => "31",
+            "fail" | "lost" | "sick" | "dying" | "no driver" | "driver mismatch" => "31",
             _ => return self.text(word),
         };
         if self.has_color {

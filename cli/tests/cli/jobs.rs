@@ -33,8 +33,8 @@ fn an_idle_machine_shows_its_gpus_and_who_is_on_them() {
     assert_eq!(
         out,
         "\
-GPU  MODEL  STATE  USABLE  COMMITTED     USED  UNMANAGED  JOBS
-  0  H200   ok      1 GiB    512 MiB  512 MiB    512 MiB
+GPU  MODEL  STATE  USABLE  COMMITTED     USED  UTIL  UNMANAGED  JOBS
+  0  H200   ok      1 GiB    512 MiB  512 MiB     -    512 MiB
 
 no broker runs; the next `partage run` starts one
 "

@@ -9,8 +9,9 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv, send, socket,
 };
 use partage_protocol::admin::{
-    Admitted, AuditView, BrokerView, ClientView, DeniedView, DeviceView, ErrorCode, ErrorView, JobDeviceView, JobView,
-    Reply, Request, StatusView, TermsView, UnmanagedView,
+    Admitted, AuditView, BrokerView, CheckpointView, ClientView, DeniedView, DeviceView, ErrorCode, ErrorView,
+    JobDeviceView, JobView, Reply, Request, ResidenceView, StatusView, TelemetryView, TermsView, UnmanagedView,
+    XidView,
 };
 use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
@@ -158,6 +159,43 @@ pub fn job(name: &str) -> JobView {
         unlimited: 0,
         container: None,
         engine: None,
+        queued_ns: 90_000_000_000,
+        suspends: 1,
+        residence: [("running", 3_600_000_000_000), ("suspended", 60_000_000_000)]
+            .map(|(state, spent_ns)| ResidenceView {
+                state: state.to_owned(),
+                spent_ns,
+            })
+            .to_vec(),
+        checkpoint: Some(CheckpointView {
+            bytes: 3 << 30,
+            took_ns: 2_000_000_000,
+            age_ns: 60_000_000_000,
+        }),
+    }
+}
+
+/// Everything that a driver can say of a GPU's state.
+pub fn telemetry() -> TelemetryView {
+    TelemetryView {
+        memory_utilization: Some(0.4),
+        power_limit_watts: Some(700.0),
+        throttle_bits: Some(4),
+        graphics_clock_mhz: Some(1755),
+        memory_clock_mhz: Some(3201),
+        ecc_corrected: Some(3),
+        ecc_uncorrected: Some(0),
+        is_remap_pending: Some(false),
+        has_remap_failed: Some(false),
+        pcie_sent_bytes_per_second: Some(12 << 20),
+        pcie_received_bytes_per_second: Some(3 << 30),
+        nvlink_sent_bytes: Some(5 << 40),
+        nvlink_received_bytes: Some(4 << 40),
+        xids: Some(vec![XidView {
+            xid: 13,
+            count: 2,
+            last_unix_ns: 1_795_213_560_000_000_000,
+        }]),
     }
 }
 
@@ -205,6 +243,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             errors: Vec::new(),
             events_unwritten: 0,
             events_untold: 0,
+            loop_ns: 0,
         },
         devices: vec![DeviceView {
             index: 3,
@@ -227,6 +266,12 @@ pub fn status(socket_dir: &Path) -> StatusView {
             promised_time: 0.0,
             regime: None,
             unmanaged_time: Some(0.0),
+            utilization: Some(0.87),
+            temperature_celsius: Some(64),
+            power_watts: Some(412.5),
+            throttle: vec!["power-cap".to_owned()],
+            telemetry: Some(telemetry()),
+            sick: None,
         }],
         queue: vec![],
     }

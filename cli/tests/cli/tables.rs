@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `ps`, `status`, `queue`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
 
-use partage_protocol::admin::{PlaceView, QueueView, QueuedView, Reply, Request, TermsChange};
+use partage_protocol::admin::{PlaceView, QueueView, QueuedView, Reply, Request, SickView, TermsChange};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, status, unmanaged};
@@ -90,8 +90,8 @@ fn status_shows_devices_queue_and_broker() {
     assert_eq!(code, 0);
     let expected = format!(
         "\
-GPU  MODEL  STATE   USABLE  COMMITTED   USED  UNMANAGED  JOBS
-  3  H200   ok     140 GiB      8 GiB  3 GiB        0 B  j42
+GPU  MODEL  STATE   USABLE  COMMITTED   USED  UTIL  UNMANAGED  JOBS
+  3  H200   ok     140 GiB      8 GiB  3 GiB  87 %        0 B  j42
 
 QUEUED  USER  ASKS  WAITED  FOR
 j44     bob    25%     61s  35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held by others
@@ -106,6 +106,50 @@ a private broker: promises hold among your own jobs only
     );
     assert_eq!(out, expected);
     schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
+}
+
+#[test]
+fn get_shows_a_gpu_with_all_that_the_driver_says_of_it() {
+    let bench = Bench::new();
+    let mut view = status(&bench.socket_dir());
+    let healthy = view.clone();
+    view.devices[0].state = "sick".to_owned();
+    view.devices[0].sick = Some(SickView {
+        since_unix_ns: 1_795_213_560_000_000_000,
+        cause: "xid 79".to_owned(),
+        text: "has fallen off the bus (Xid 79)".to_owned(),
+    });
+    let script = [&healthy, &healthy, &healthy, &view, &view, &view].map(|view| vec![Reply::Status(view.clone())]);
+    let _requests = play(&bench.socket_dir(), script.to_vec());
+    let (code, out, _) = result(bench.partage(&["get", "gpu:3"]));
+    assert_eq!(code, 0);
+    for part in [
+        "utilisation  87 %, its memory 40 %\n",
+        "temperature  64 C\n",
+        "power        412 W of 700 W\n",
+        "clocks       1755 MHz, memory 3201 MHz\n",
+        "throttled by power-cap\n",
+        "pcie         12 MiB/s sent, 3 GiB/s received\n",
+        "nvlink       5 TiB sent, 4 TiB received\n",
+        "ecc errors   3 corrected, 0 not\n",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(!out.contains("sick"), "{out}");
+    schema::judge("gpu", &result(bench.partage(&["get", "gpu:3", "--json"])).1);
+    let (code, _, err) = result(bench.partage(&["get", "gpu:7"]));
+    assert!(code == 4 && err.contains("there are: 3"), "{code} {err}");
+    let (_, out, _) = result(bench.partage(&["get", "gpu:3"]));
+    assert!(
+        out.contains("state        sick\n") && out.contains("has fallen off the bus (Xid 79)"),
+        "{out}"
+    );
+    schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
+    let (code, out, _) = result(bench.partage(&["status", "--check"]));
+    assert!(
+        code == 2 && out.contains("GPU 3 is sick: it has fallen off the bus"),
+        "{code} {out}"
+    );
 }
 
 #[test]

@@ -281,6 +281,8 @@ fn get_and_events_are_broken_between_words() {
     view.started_ns = 1_795_213_560_000_000_000;
     judge(&Bench::new(), "get", &["get", "j42"], &[vec![Reply::Job(view.clone())]]);
     judge(&Bench::new(), "events", &["events"], &[events()]);
+    let gpu = status(&Bench::new().socket_dir());
+    judge(&Bench::new(), "get-gpu", &["get", "gpu:3"], &[vec![Reply::Status(gpu)]]);
     let user = format!("@{USER}");
     judge(
         &Bench::new(),

@@ -24,6 +24,7 @@ mod graphs;
 mod green_contexts;
 mod guest;
 mod harness;
+mod health;
 mod hold;
 mod install;
 mod launcher;
@@ -118,6 +119,7 @@ pub fn all() -> Vec<Case> {
         messages::cases(),
         metrics::cases(),
         events::cases(),
+        health::cases(),
         refusals::cases(),
         namespaces::cases(),
         verified::cases(),

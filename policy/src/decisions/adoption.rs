@@ -38,6 +38,9 @@ impl Policy {
         }
         self.books.jobs.keep_numbers_below(adoption.next_job);
         self.books.drained.extend(adoption.drained);
+        for (device, mark) in adoption.sick {
+            self.books.health.entry(device).or_default().adopt(mark);
+        }
         let unix_ns = self.unix_ns(now_ns);
         self.books
             .usage

@@ -83,6 +83,7 @@ impl Policy {
         let device = measured.device;
         self.note_unmanaged(&measured, now_ns);
         self.note_unmanaged_time(&measured, now_ns);
+        self.note_remapping(device, measured.telemetry.has_remap_failed, now_ns);
         let known = self.books.devices.get_mut(&device);
         if !known.is_some_and(|known| known.take(measured)) {
             return;

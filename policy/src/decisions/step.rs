@@ -106,6 +106,8 @@ impl Policy {
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
             Event::Drain { device, mark } => self.drain(device, mark),
+            Event::Xids { device, xids } => self.hear_xids(device, &xids, now_ns),
+            Event::Heal { device, uid } => self.heal(device, Some(uid)),
             Event::MakeRoom(device) => drop(self.end_lingering(&[device], machine, now_ns)),
             Event::Quiet { job, for_ns } => self.take_quiet(job, for_ns, machine, now_ns),
             Event::Wanted(job) => self.take_wanted(job, now_ns),
@@ -129,6 +131,7 @@ impl Policy {
             Event::Stopped(jobs) => self.books.jobs.set_stopped(&jobs),
             Event::Rules(new) => self.take_rules(*new, machine, now_ns),
             Event::UserKnown { uid, user, groups } => self.take_user(uid, (&user, &groups), machine, now_ns),
+            Event::Saved(job, save) => self.note_saved(job, save),
             Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }

@@ -212,7 +212,9 @@ impl JobRecord {
     /// It is admitted to these places; answers when it asked. Of no places: it waits, and asked then.
     pub(crate) fn begin(&mut self, places: &[Placement], unix_ns: u64) -> u64 {
         self.set_devices(places);
-        std::mem::replace(&mut self.started_unix_ns, unix_ns)
+        let asked = std::mem::replace(&mut self.started_unix_ns, unix_ns);
+        self.residence.queued_ns = unix_ns.saturating_sub(asked);
+        asked
     }
 
     /// The user database knows more of its user. Answers whether that is news.

@@ -49,6 +49,17 @@ pub struct Mark {
     pub is_placed: bool,
 }
 
+/// A checkpoint of a job that is whole on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Save {
+    /// When it was, in nanoseconds since 1970.
+    pub made_unix_ns: u64,
+    /// What it has on disk.
+    pub bytes: u64,
+    /// How long it took, from its beginning on.
+    pub took_ns: u64,
+}
+
 /// A job's residence as its record has it: the mark, and what the policy keeps beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -65,6 +76,18 @@ pub struct ResidenceRecord {
     /// It leaves or left because it was idle, and comes back at its next call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub left_idle: bool,
+    /// Its last checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Save>,
+    /// For how long it waited in the queue before it was here at all.
+    pub queued_ns: u64,
+    /// How often all of it left.
+    pub suspends: u64,
+    /// Unix time in nanoseconds at which it came to where it is now; 0 while it is here.
+    pub entered_unix_ns: u64,
+    /// For how long it was in each state but *here*, up to then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spent_ns: Vec<(Residence, u64)>,
 }
 
 impl ResidenceRecord {
@@ -105,6 +128,21 @@ impl ResidenceRecord {
         self.paused_ns.saturating_add(now)
     }
 
+    /// For how long it was in each state but *here*, up to this instant of Unix time.
+    #[must_use]
+    pub fn spent_ns(&self, unix_ns: u64) -> Vec<(Residence, u64)> {
+        let mut spent = self.spent_ns.clone();
+        let now = self.mark.residence;
+        if now != Residence::Here && self.entered_unix_ns > 0 {
+            let more = unix_ns.saturating_sub(self.entered_unix_ns);
+            match spent.iter_mut().find(|(state, _)| *state == now) {
+                Some((_, known)) => *known = known.saturating_add(more),
+                None => spent.push((now, more)),
+            }
+        }
+        spent
+    }
+
     /// Another mark, at this instant of Unix time.
     pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
         if mark.residence == Residence::Here {
@@ -113,6 +151,11 @@ impl ResidenceRecord {
             self.forget_leaving();
         } else if self.mark.residence == Residence::Here {
             self.since_unix_ns = unix_ns;
+        }
+        if mark.residence != self.mark.residence {
+            self.spent_ns = self.spent_ns(unix_ns);
+            self.entered_unix_ns = if mark.residence == Residence::Here { 0 } else { unix_ns };
+            self.suspends += u64::from(mark.residence == Residence::Away);
         }
         self.mark = mark;
     }

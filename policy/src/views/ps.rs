@@ -9,7 +9,8 @@
 use std::ops::Bound;
 
 use partage_protocol::admin::{
-    ClientView, ContainerView, EngineView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView,
+    CheckpointView, ClientView, ContainerView, EngineView, JobDeviceView, JobView, Reply, ResidenceView, TimeView,
+    UnmanagedView,
 };
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Word;
@@ -144,7 +145,39 @@ impl Books {
             unlimited: job.strangers_seen,
             container: record.registration.as_ref().filter(|_| sees).map(container_view),
             engine: record.registration.as_ref().filter(|_| sees).and_then(engine_view),
+            queued_ns: self.queued_ns(job),
+            suspends: record.residence.suspends,
+            residence: self.residence_views(job),
+            checkpoint: record.residence.saved.map(|save| CheckpointView {
+                bytes: save.bytes,
+                took_ns: save.took_ns,
+                age_ns: self.unix_ns(self.now_ns).saturating_sub(save.made_unix_ns),
+            }),
         }
+    }
+
+    /// How long it waited to start.
+    fn queued_ns(&self, job: &Job) -> u64 {
+        match job.life.queued() {
+            Some(queued) if job.record.devices.is_empty() => self.now_ns.saturating_sub(queued.since_ns),
+            _ => job.record.residence.queued_ns,
+        }
+    }
+
+    /// How long it was in each state; where one was passed through, and *running* always.
+    fn residence_views(&self, job: &Job) -> Vec<ResidenceView> {
+        if job.record.devices.is_empty() {
+            return Vec::new();
+        }
+        let ended = job.end.as_ref().map(|end| end.unix_ns);
+        let until = ended.unwrap_or_else(|| self.unix_ns(self.now_ns));
+        let ran = (Residence::Here, job.record.run_ns(until));
+        let spent = job.record.residence.spent_ns(until);
+        let view = |(state, spent_ns): (Residence, u64)| ResidenceView {
+            state: state.word().to_owned(),
+            spent_ns,
+        };
+        std::iter::once(ran).chain(spent).map(view).collect()
     }
 
     /// Sentences about a job for those who may see it.
@@ -161,7 +194,10 @@ impl Books {
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
         let places = job.record.devices.iter().filter(|_| job.state().holds_memory());
-        notes.extend(places.filter_map(|place| self.drain_note(place.device)));
+        for place in places {
+            notes.extend(self.sick_note(place.device));
+            notes.extend(self.drain_note(place.device));
+        }
         let forced = job.record.forced();
         notes.extend(
             forced

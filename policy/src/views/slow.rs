@@ -12,13 +12,15 @@
 //! ```
 //! A wait for a neighbour counts as one for the cap where the cap is less than the share and all of it was had. Points
 //! that a job which always wants the device lacks, and that no other job got, went to *switching and idle*. *Waited* is
-//! more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: for it NVML's figures
+//! more than 1 % of the last minute, or now. Beside the one cause stand those of the device itself, which slow down
+//! everybody: it is sick, or its temperature or its power lowers its clocks. A job that is alone without a cap is not measured: for it NVML's figures
 //! say which process the device works for.
 
 use crate::books::Books;
 use crate::caller::Caller;
 use crate::job::Job;
 use crate::residence::Residence;
+use crate::telemetry::{About, Telemetry};
 use crate::time::{JobTime, Measured, RECENT_NS};
 use partage_protocol::admin::CauseView;
 use partage_protocol::terms::WHOLE_PPM;
@@ -90,6 +92,14 @@ impl Books {
                 }
                 None => self.alone_text(job, device),
             };
+            for (cause, text) in self.device_causes(job, device) {
+                found.0.push(CauseView {
+                    gpu: self.index_of(device),
+                    cause: cause.to_owned(),
+                    by: Vec::new(),
+                });
+                found.1.push(text);
+            }
             let Some((slowness, text)) = said else { continue };
             let by = match slowness {
                 Slowness::Neighbour(job) | Slowness::Priority(job) => vec![job.to_string()],
@@ -115,6 +125,30 @@ impl Books {
             }
             let also = self.unmanaged_note(device).filter(|_| slowness != Slowness::Unmanaged);
             found.1.extend(also);
+        }
+        found
+    }
+
+    /// What slows everybody down on a device that the job uses: the device itself.
+    fn device_causes(&self, job: &Job, device: DeviceUuid) -> Vec<(&'static str, String)> {
+        let measured = self.devices.get(&device).and_then(|known| known.measured.as_ref());
+        let Some(told) = measured.map(|measured| &measured.telemetry) else {
+            return Vec::new();
+        };
+        let mut found: Vec<(&str, String)> = Vec::new();
+        found.extend(self.sick_note(device).map(|text| ("sick-gpu", text)));
+        if job.clients.is_empty() {
+            return found;
+        }
+        for (about, cause) in [(About::Heat, "thermal"), (About::Power, "power")] {
+            let words: Vec<&str> = told
+                .throttles()
+                .filter(|reason| reason.about == about)
+                .map(|reason| reason.word)
+                .collect();
+            if !words.is_empty() {
+                found.push((cause, throttle_text(&self.gpu(device), told, about, &words.join(", "))));
+            }
         }
         found
     }
@@ -203,6 +237,27 @@ impl Books {
             .get(&(job, device))
             .is_some_and(|measured| measured.now.is_not_draining)
     }
+}
+
+fn throttle_text(gpu: &str, told: &Telemetry, about: About, words: &str) -> String {
+    let watts = |milliwatts: u32| format!("{} W", milliwatts.div_ceil(1000));
+    let (why, now) = match about {
+        About::Heat => (
+            "it is too warm",
+            told.temperature_celsius.map(|celsius| format!("{celsius} C, ")),
+        ),
+        _ => {
+            let limit = told
+                .power_limit_milliwatts
+                .map_or(String::new(), |limit| format!(" of {}", watts(limit)));
+            let power = told.power_milliwatts.map(|power| format!("{}{limit}, ", watts(power)));
+            ("it may not take more power", power)
+        }
+    };
+    format!(
+        "{gpu} runs with lower clocks because {why} ({}{words})",
+        now.unwrap_or_default()
+    )
 }
 
 pub(crate) fn hardly_waited(measured: &Measured) -> bool {

@@ -6,6 +6,7 @@ use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
 use partage_protocol::units::DeviceUuid;
 use partage_scheduling::Regime;
 
+use super::telemetry::{sick_view, telemetry_view, watts};
 use super::words::regime_word;
 use crate::books::Books;
 use crate::device::{DeviceAccount, DeviceState};
@@ -61,15 +62,27 @@ impl Books {
         account.holds.retain(|hold| !lingers(hold.job));
         let promises = self.time_promises(device).filter(|(job, _)| !job.is_lingering());
         let promised_time: u64 = promises.map(|(_, ppm)| u64::from(ppm)).sum();
-        let state = match known.state {
-            DeviceState::Lost => format!("{}: {}", known.state.word(), known.why),
-            DeviceState::Ok if self.is_drained(device) => match self.jobs_to_move(device, machine).is_empty() {
+        let sick = self.sickness(device);
+        let state = match (known.state, sick) {
+            (DeviceState::Lost, _) => format!("{}: {}", known.state.word(), known.why),
+            (_, Some(_)) => "sick".into(),
+            (DeviceState::Ok, None) if self.is_drained(device) => match self.jobs_to_move(device, machine).is_empty() {
                 true => "drained".into(),
                 false => "draining".into(),
             },
-            state => state.word().into(),
+            (state, None) => state.word().into(),
         };
+        let told = known.measured.as_ref().map(|measured| &measured.telemetry);
+        let percent = |part: u32| f64::from(part.min(100)) / 100.0;
         Some(DeviceView {
+            utilization: told.and_then(|told| told.busy_percent).map(percent),
+            temperature_celsius: told.and_then(|told| told.temperature_celsius),
+            power_watts: told.and_then(|told| told.power_milliwatts).map(watts),
+            throttle: told.map_or_else(Vec::new, |told| {
+                told.throttles().map(|reason| reason.word.to_owned()).collect()
+            }),
+            telemetry: told.map(|told| telemetry_view(told, self.health.get(&device))),
+            sick: sick.map(sick_view),
             index: known.seen.index,
             uuid: device.to_string(),
             model: known.seen.model.clone(),
@@ -91,6 +104,7 @@ impl Books {
                 .overcommit_note()
                 .into_iter()
                 .chain(self.time_note(device))
+                .chain(self.sick_note(device))
                 .chain(self.drain_note(device))
                 .collect(),
             is_drained: self.is_drained(device),

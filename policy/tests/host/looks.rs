@@ -133,6 +133,7 @@ impl Host {
                 used_bytes,
                 free_bytes,
                 processes,
+                telemetry: self.telemetry.get(&device.uuid).cloned().unwrap_or_default(),
             }));
         }
     }

@@ -48,6 +48,8 @@ pub struct Host {
     pub other_brokers: BTreeMap<u32, String>,
     /// What NVML shows of the time that processes use, in ppm; nothing of who is not in here.
     pub busy: BTreeMap<u32, u32>,
+    /// What NVML says of each device's state.
+    pub telemetry: BTreeMap<DeviceUuid, partage_policy::Telemetry>,
     pub replies: BTreeMap<Ticket, Vec<Reply>>,
     pub commands: Vec<Action>,
     /// Unmanaged use grew, or a limit was lowered: invariant 2 holds again only after use fell.
@@ -74,6 +76,7 @@ impl Clone for Host {
             strangers: self.strangers.clone(),
             other_brokers: self.other_brokers.clone(),
             busy: self.busy.clone(),
+            telemetry: self.telemetry.clone(),
             replies: self.replies.clone(),
             commands: self.commands.clone(),
             is_excused: self.is_excused,
@@ -130,6 +133,7 @@ impl Host {
             strangers: BTreeMap::new(),
             other_brokers: BTreeMap::new(),
             busy: BTreeMap::new(),
+            telemetry: BTreeMap::new(),
             replies: BTreeMap::new(),
             commands: Vec::new(),
             is_excused: false,
@@ -487,5 +491,6 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         errors: Vec::new(),
         events_unwritten: 0,
         events_untold: 0,
+        loop_ns: 0,
     }
 }

@@ -14,6 +14,7 @@ impl Host {
     /// The same under a configuration.
     pub fn restart_with(&mut self, config: Config, records: Vec<partage_policy::JobRecord>) {
         let (ended, drained) = (self.ended(), self.policy.drained().clone());
+        let sick = self.policy.sick().collect();
         let clients = self
             .programs
             .values()
@@ -33,6 +34,7 @@ impl Host {
             ended,
             usage: self.usage(),
             drained,
+            sick,
         }));
     }
 }

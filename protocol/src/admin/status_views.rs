@@ -79,6 +79,9 @@ pub struct BrokerView {
     /// Events that the program of `[notify]` was not told of, or did not take.
     #[serde(default)]
     pub events_untold: u64,
+    /// The longest time in the last one to two minutes for which its loop was at work and took no event.
+    #[serde(default)]
+    pub loop_ns: u64,
 }
 
 const fn all_once() -> u64 {
@@ -142,6 +145,95 @@ pub struct DeviceView {
     /// The part of its time that processes of no job use; none where NVML does not say.
     #[serde(default)]
     pub unmanaged_time: Option<f64>,
+    /// The part of the driver's last sampling period in which a kernel ran; absent where NVML does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<f64>,
+    /// Temperature of the chip; as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_celsius: Option<u32>,
+    /// Power that the card takes; as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_watts: Option<f64>,
+    /// Why its clocks are lower than they could be: `power-cap`, `hw-slowdown`, `sync-boost`, `sw-thermal`,
+    /// `hw-thermal`, `power-brake`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttle: Vec<String>,
+    /// All else that the driver says of its state; none before the first poll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<TelemetryView>,
+    /// Nothing is admitted there because of an error; none of one that is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sick: Option<SickView>,
+}
+
+/// What the driver says of a device's state. Each is absent where it does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TelemetryView {
+    /// The part of the driver's last sampling period in which memory was read or written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_utilization: Option<f64>,
+    /// The limit that the driver keeps the card within.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_limit_watts: Option<f64>,
+    /// NVML's reasons for lower clocks, as its bits; `throttle` has those that are worth a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle_bits: Option<u64>,
+    /// Clock of the multiprocessors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphics_clock_mhz: Option<u32>,
+    /// Clock of the memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u32>,
+    /// Memory errors since the driver was loaded that were corrected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_corrected: Option<u64>,
+    /// Memory errors since the driver was loaded that were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_uncorrected: Option<u64>,
+    /// Bad rows of memory are replaced at the next reset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_remap_pending: Option<bool>,
+    /// A bad row of memory could not be replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub has_remap_failed: Option<bool>,
+    /// Sent over PCIe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_sent_bytes_per_second: Option<u64>,
+    /// Received over PCIe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_received_bytes_per_second: Option<u64>,
+    /// Sent over all NVLinks since the driver was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink_sent_bytes: Option<u64>,
+    /// Received over all NVLinks since the driver was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink_received_bytes: Option<u64>,
+    /// The driver's Xid errors that this broker heard of, by number; absent where the driver does not tell them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xids: Option<Vec<XidView>>,
+}
+
+/// One kind of error of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XidView {
+    /// NVIDIA's number of it.
+    pub xid: u32,
+    /// How often this broker heard of it.
+    pub count: u64,
+    /// When it did last, in nanoseconds since 1970.
+    pub last_unix_ns: u64,
+}
+
+/// The mark of a sick device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SickView {
+    /// Since when, in nanoseconds since 1970.
+    pub since_unix_ns: u64,
+    /// `xid 79`, `remap-failed`.
+    pub cause: String,
+    /// The same in words that follow the device.
+    pub text: String,
 }
 
 /// A device without memory of its own.

@@ -275,6 +275,38 @@ pub struct JobView {
     /// The engine's job that it is; none for other jobs, and for callers who may not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineView>,
+    /// How long it waited in the queue before it started; up to now of one that waits.
+    #[serde(default)]
+    pub queued_ns: u64,
+    /// How often all of its memory left its devices.
+    #[serde(default)]
+    pub suspends: u64,
+    /// How long it was in each state since it started: `running`, `suspended`, and the others of a job that has memory.
+    #[serde(default)]
+    pub residence: Vec<ResidenceView>,
+    /// Its last checkpoint; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointView>,
+}
+
+/// A checkpoint of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointView {
+    /// What it has on disk.
+    pub bytes: u64,
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
+    /// How long ago it was made, in nanoseconds.
+    pub age_ns: u64,
+}
+
+/// For how long a job was in one state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResidenceView {
+    /// One of [`STATES`].
+    pub state: String,
+    /// Nanoseconds.
+    pub spent_ns: u64,
 }
 
 /// A job of an engine, as the engine knows it.
@@ -318,7 +350,7 @@ pub struct CauseView {
     #[serde(with = "device_index")]
     pub gpu: u32,
     /// `cap`, `neighbour`, `priority`, `unmanaged`, `not-draining` (its own work does not end), `program` (it gives the
-    /// device too little to do), `none`.
+    /// device too little to do), `none`; `sick-gpu`, `thermal` and `power` of the device itself.
     pub cause: String,
     /// Who: a job (`j41`), or processes of no job (`pid 1234`); empty otherwise.
     pub by: Vec<String>,

@@ -162,7 +162,7 @@ impl Nvml {
     /// The device that is being looked at keeps this helper; another one becomes the main helper.
     fn set_aside(&mut self, slot: &mut Slot, now_ns: u64, out: &mut Vec<GpuEvent>) {
         let listed = |helper: &NvmlHelper| helper.places.iter().eq(self.devices.iter().map(|device| &device.uuid));
-        let next = self.spare.take().filter(listed);
+        let next = self.spare.take().filter(listed).map(NvmlHelper::taken_again);
         let uuid = slot
             .helper
             .as_ref()
@@ -191,6 +191,10 @@ impl Nvml {
     ) -> Result<(), String> {
         let (Some(asked), Some(helper)) = (asked, &mut slot.helper) else {
             return Err("helper answered what was not asked".to_owned());
+        };
+        let answer = match asked.what {
+            Ask::Sample(place) => helper.take_xids(place, answer, out),
+            Ask::Open => answer,
         };
         match (asked.what, answer) {
             (Ask::Open, Answer::Devices(devices)) => {
@@ -277,7 +281,9 @@ impl Nvml {
                 continue;
             };
             let is_late = helper.process.channel.is_late(now_ns);
-            match helper.process.channel.answer() {
+            let last = helper.last;
+            let answer = helper.process.channel.answer();
+            match answer.map(|answer| answer.map(|answer| helper.take_xids(last, answer, out))) {
                 Ok(None) if !is_late => {}
                 Ok(Some(Answer::Devices(devices))) => match devices.iter().position(|device| device.uuid == uuid) {
                     Some(place) => {

@@ -27,4 +27,6 @@ pub enum Answer {
     Driver(Driver),
     /// The one device cannot be looked at.
     Lost(String),
+    /// Errors of the device since the answer before, the oldest first, and the answer.
+    Xids(Vec<u32>, Box<Self>),
 }

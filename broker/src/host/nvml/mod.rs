@@ -18,8 +18,10 @@
 
 mod adapter;
 mod messages;
+mod nvlink;
 mod serve;
 mod slot;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod unified;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -15,6 +16,8 @@ use nvml_wrapper::{Device, Nvml};
 use partage_protocol::driver_place;
 
 use super::messages::{Answer, Ask};
+use super::nvlink::NvLink;
+use super::telemetry::Told;
 use super::unified::{self, Unified};
 use crate::helper::channel;
 use crate::host::driver_library;
@@ -31,11 +34,14 @@ const SAME: u64 = 20;
 struct Listed {
     devices: Vec<Known>,
     unified: Unified,
+    told: Told,
 }
 
 /// A device.
 struct Known {
-    device: Device<'static>,
+    device: Arc<Device<'static>>,
+    /// The whole card; the same where it is not divided.
+    card: Arc<Device<'static>>,
     /// The size of its memory, where that is the host's.
     unified: Option<u64>,
 }
@@ -45,12 +51,25 @@ pub fn serve(driver_file: Option<&Path>) {
     let mut listed = Listed::default();
     channel::serve(|ask| match ask {
         Ask::Open => open(driver_file, &mut listed),
-        Ask::Sample(place) => match listed.devices.get(place).map(|known| sample(known, &listed.unified)) {
-            Some(Ok(sample)) => Answer::Sample(sample),
-            Some(Err(error)) => Answer::Lost(error.to_string()),
-            None => Answer::Lost("no such place in the list".to_owned()),
-        },
+        Ask::Sample(place) => poll(&mut listed, place),
     });
+}
+
+/// Polls the device at this place. Its errors are told beside the answer: a device that is lost may have told why.
+fn poll(listed: &mut Listed, place: usize) -> Answer {
+    let answer = match listed.devices.get(place).map(|known| sample(known, &listed.unified)) {
+        Some(Ok(mut sample)) => {
+            sample.telemetry = listed.told.read(place);
+            Answer::Sample(sample)
+        }
+        Some(Err(error)) => Answer::Lost(error.to_string()),
+        None => Answer::Lost("no such place in the list".to_owned()),
+    };
+    let xids = listed.told.take_xids(place);
+    match xids.is_empty() {
+        true => answer,
+        false => Answer::Xids(xids, Box::new(answer)),
+    }
 }
 
 fn open(driver_file: Option<&Path>, listed: &mut Listed) -> Answer {
@@ -60,7 +79,7 @@ fn open(driver_file: Option<&Path>, listed: &mut Listed) -> Answer {
             Ok(nvml) => {
                 // One per process, for the process's life: handles into it live as long.
                 let nvml: &'static Nvml = Box::leak(Box::new(nvml));
-                return match list(nvml, driver_file, listed) {
+                return match list((nvml, NvLink::of(&path)), driver_file, listed) {
                     Ok(facts) => Answer::Devices(facts),
                     Err(driver) => Answer::Driver(driver),
                 };
@@ -85,7 +104,11 @@ fn judge(error: &NvmlError) -> Driver {
     }
 }
 
-fn list(nvml: &'static Nvml, driver_file: Option<&Path>, listed: &mut Listed) -> Result<Vec<DeviceFacts>, Driver> {
+fn list(
+    (nvml, nvlink): (&'static Nvml, Option<NvLink>),
+    driver_file: Option<&Path>,
+    listed: &mut Listed,
+) -> Result<Vec<DeviceFacts>, Driver> {
     let driver = nvml.sys_driver_version().unwrap_or_default();
     listed.devices.clear();
     let mut facts = Vec::new();
@@ -95,14 +118,15 @@ fn list(nvml: &'static Nvml, driver_file: Option<&Path>, listed: &mut Listed) ->
         let Ok(device) = nvml.device_by_index(number) else {
             continue;
         };
-        let is_divided = device.mig_mode().is_ok_and(|mode| mode.current == 1);
+        let card = Arc::new(device);
+        let is_divided = card.mig_mode().is_ok_and(|mode| mode.current == 1);
         let parts = if is_divided {
-            let count = device.mig_device_count().unwrap_or(0);
+            let count = card.mig_device_count().unwrap_or(0);
             (0..count)
-                .filter_map(|part| device.mig_device_by_index(part).ok())
+                .filter_map(|part| card.mig_device_by_index(part).ok().map(Arc::new))
                 .collect()
         } else {
-            vec![device]
+            vec![Arc::clone(&card)]
         };
         for (part_number, part) in (0..).zip(parts) {
             let Ok(uuid) = part.uuid() else { continue };
@@ -136,10 +160,14 @@ fn list(nvml: &'static Nvml, driver_file: Option<&Path>, listed: &mut Listed) ->
             });
             listed.devices.push(Known {
                 device: part,
+                card: Arc::clone(&card),
                 unified: is_unified.then_some(total),
             });
         }
     }
+    let parts = listed.devices.iter();
+    let parts = parts.map(|known| (Arc::clone(&known.device), Arc::clone(&known.card)));
+    listed.told = Told::of((nvml, nvlink), parts.collect());
     match without_size {
         Some(why) if facts.is_empty() => Err(Driver::Failed(why)),
         _ => Ok(facts),

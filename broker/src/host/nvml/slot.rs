@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An NVML helper with its device list. Its *slot* holds the helper, or the pause before the next one starts.
 
+use std::collections::BTreeSet;
+
 use partage_protocol::units::SECOND_NS;
 
-use super::messages::Ask;
+use super::messages::{Answer, Ask};
 use crate::helper::process::{BackOff, Helper, HelperCommand};
 use crate::host::gpu::GpuEvent;
 
@@ -34,6 +36,8 @@ pub(super) struct NvmlHelper {
     pub(super) last: usize,
     /// The look that begins with the next `begin`.
     announced: Option<usize>,
+    /// Places whose errors another helper told meanwhile.
+    told_elsewhere: BTreeSet<usize>,
 }
 
 impl Slot {
@@ -71,7 +75,28 @@ impl NvmlHelper {
             places: Vec::new(),
             last: 0,
             announced: None,
+            told_elsewhere: BTreeSet::new(),
         })
+    }
+
+    /// The same helper after another one polled its devices: each helper hears of every error, and it counts once.
+    pub(super) fn taken_again(mut self) -> Self {
+        self.told_elsewhere = (0..self.places.len()).collect();
+        self
+    }
+
+    /// Tells of the errors that came with an answer about a place; answers the rest of it.
+    pub(super) fn take_xids(&mut self, place: usize, answer: Answer, out: &mut Vec<GpuEvent>) -> Answer {
+        let was_told = self.told_elsewhere.remove(&place);
+        match answer {
+            Answer::Xids(xids, rest) => {
+                if let Some(uuid) = self.places.get(place).cloned().filter(|_| !was_told) {
+                    out.push(GpuEvent::Xids { uuid, xids });
+                }
+                *rest
+            }
+            other => other,
+        }
     }
 
     /// Free for another request.

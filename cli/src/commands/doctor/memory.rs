@@ -162,6 +162,7 @@ mod tests {
                 errors: Vec::new(),
                 events_unwritten: 0,
                 events_untold: 0,
+                loop_ns: 0,
             },
             devices: vec![DeviceView {
                 index: 3,
@@ -184,6 +185,12 @@ mod tests {
                 promised_time: 0.0,
                 regime: None,
                 unmanaged_time: None,
+                utilization: None,
+                temperature_celsius: None,
+                power_watts: None,
+                throttle: Vec::new(),
+                telemetry: None,
+                sick: None,
             }],
             queue: Vec::new(),
         }

@@ -115,6 +115,7 @@ fn host() -> (Books, OneClient) {
         used_bytes: 0,
         free_bytes: 16 * GIB,
         processes: Vec::new(),
+        telemetry: crate::telemetry::Telemetry::default(),
     };
     let found = Event::Devices {
         driver: DriverState::Ok,

@@ -9,6 +9,7 @@ use crate::job::Job;
 use crate::machine::Machine;
 use crate::refusal::{Refusal, Why};
 use crate::residence::Residence;
+use crate::sick::{Health, SickMark};
 use partage_protocol::units::{DeviceUuid, JobId};
 use partage_protocol::utc;
 use std::collections::BTreeMap;
@@ -27,6 +28,43 @@ impl Books {
     #[must_use]
     pub const fn drained(&self) -> &BTreeMap<DeviceUuid, DrainMark> {
         &self.drained
+    }
+
+    /// The sick devices, with since when each is and of what.
+    pub fn sick(&self) -> impl Iterator<Item = (DeviceUuid, SickMark)> {
+        let marked = |(device, health): (&DeviceUuid, &Health)| Some((*device, health.mark?));
+        self.health.iter().filter_map(marked)
+    }
+
+    /// Is this device sick?
+    #[must_use]
+    pub fn is_sick(&self, device: DeviceUuid) -> bool {
+        self.sickness(device).is_some()
+    }
+
+    pub(crate) fn sickness(&self, device: DeviceUuid) -> Option<SickMark> {
+        self.health.get(&device)?.mark
+    }
+
+    /// Is nothing admitted on this device whatever room it has?
+    #[must_use]
+    pub fn takes_no_job(&self, device: DeviceUuid) -> bool {
+        self.is_drained(device) || self.is_sick(device)
+    }
+
+    /// Why nothing is admitted on a device that is sick or drained.
+    pub(crate) fn closed_bar(&self, device: DeviceUuid) -> Option<String> {
+        self.sick_note(device).or_else(|| self.drain_bar(device))
+    }
+
+    /// The same of a sick device, for views too.
+    pub(crate) fn sick_note(&self, device: DeviceUuid) -> Option<String> {
+        let mark = self.sickness(device)?;
+        let index = self.devices.get(&device).map(|known| known.seen.index)?;
+        let (what, since) = (mark.cause.text(), utc::minute(mark.since_unix_ns));
+        Some(format!(
+            "GPU {index} is sick since {since}: it {what}; once it is repaired, partage undrain {index} lets jobs on it again"
+        ))
     }
 
     /// Why nothing is admitted on a drained device.
@@ -75,6 +113,9 @@ impl Books {
         }
         if device.state == DeviceState::Lost {
             return Some(format!("{gpu} is lost: {}", device.why));
+        }
+        if self.is_sick(seen.uuid) {
+            return Some(format!("{gpu} is sick"));
         }
         self.is_drained(seen.uuid).then(|| format!("{gpu} is drained too"))
     }

@@ -78,7 +78,7 @@ impl Books {
         let (Some(account), true) = (account, is_open && !self.is_adopting(device)) else {
             return Err(Shortage::Closed(gpu));
         };
-        if let Some(text) = self.drain_bar(device) {
+        if let Some(text) = self.closed_bar(device) {
             return Err(Shortage::Drained(text));
         }
         let request = job.record.devices.get(slot).map_or(0, |place| place.request);

@@ -122,6 +122,6 @@ impl Books {
             let text = "is being adopted after the broker's restart: a program on it has not come back yet";
             return Some(format!("GPU {} {text}", seen.index));
         }
-        self.drain_bar(seen.uuid).or_else(|| self.unmanaged_bar(seen.uuid))
+        self.closed_bar(seen.uuid).or_else(|| self.unmanaged_bar(seen.uuid))
     }
 }

@@ -151,9 +151,9 @@ impl Books {
         if devices.is_empty() {
             return Err("it can open no GPU that the broker sees".into());
         }
-        devices.retain(|device| !self.is_drained(device.seen.uuid));
+        devices.retain(|device| !self.takes_no_job(device.seen.uuid));
         if devices.is_empty() {
-            return Err("every GPU is drained".into());
+            return Err("every GPU is drained or sick".into());
         }
         devices.sort_by_key(|device| device.seen.index);
         let (limits, note) = self.default_limits(membership, &devices);

@@ -117,6 +117,9 @@ pub(crate) Notice:
         ["{gpu} is drained{}: nothing is admitted on it", by.map_or(String::new(), |uid| format!(" by uid {uid}"))];
     Undrained(gpu: String) ["{gpu} takes jobs again"];
     NotDrained(gpu: String) ["{gpu} is not drained"];
+    Sick(gpu: String, what: String) ["{gpu} is sick: it {what}. Nothing is admitted on it"];
+    Well(gpu: String, by: Option<u32>)
+        ["{gpu} is well again{}", by.map_or(String::new(), |uid| format!(", as uid {uid} says"))];
         }
     };
 }
@@ -216,9 +219,9 @@ pub fn stands(id: JobId, why: &str) -> String {
 impl Books {
     /// What `undrain` says.
     #[must_use]
-    pub fn undrained_text(&self, device: DeviceUuid, was_drained: bool) -> String {
+    pub fn undrained_text(&self, device: DeviceUuid, did_not_take_jobs: bool) -> String {
         let gpu = self.gpu(device);
-        let what = if was_drained {
+        let what = if did_not_take_jobs {
             Notice::Undrained
         } else {
             Notice::NotDrained
