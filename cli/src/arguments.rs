@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
+mod again;
 mod amounts;
 mod config;
 mod container;
@@ -13,6 +14,7 @@ mod quota;
 mod residence;
 mod sim;
 mod snapshot;
+mod top;
 mod verify;
 
 use std::ffi::OsString;
@@ -25,6 +27,7 @@ use clap_complete::Shell;
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
+pub use again::Again;
 pub use amounts::Amounts;
 pub use config::{Config, ConfigAction};
 pub use container::{Cdi, CdiAction, CdiGenerate, CreateRuntime, Hook, HookAction, Numbers, Register};
@@ -37,6 +40,7 @@ pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 pub use sim::Sim;
 pub use snapshot::{Checkpoint, Files, GpuPair, Restore};
+pub use top::Top;
 pub use verify::Verify;
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
@@ -93,6 +97,7 @@ pub enum Command {
     Run(Box<Run>),
     Ps(Ps),
     Status(Status),
+    Top(Top),
     Queue(Queue),
     Set(Set),
     Get(Get),
@@ -297,14 +302,18 @@ pub struct Ps {
     /// Show every column whole, wider than the terminal
     #[arg(long)]
     pub no_trunc: bool,
+    #[command(flatten)]
+    pub again: Again,
 }
 
 /// Show the GPUs, what of them is committed, queue and broker
 #[derive(Args, Debug)]
 pub struct Status {
     /// Print one line for Nagios and its like, and exit with 0 (ok), 1 (warning) or 2 (critical)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "seconds")]
     pub check: bool,
+    #[command(flatten)]
+    pub again: Again,
 }
 
 /// Show who waits, in order: what for, and a guess of how long still

@@ -11,7 +11,7 @@ use crate::show::tables::wrapped;
 /// The commands by what one wants to do; each is in one group.
 pub const GROUPS: [(&str, &str); 5] = [
     ("Run programs", "run sim demo"),
-    ("Look", "ps status queue get why events metrics"),
+    ("Look", "ps status top queue get why events metrics"),
     ("Change jobs", "set stop suspend resume migrate checkpoint restore"),
     (
         "Administer a host",

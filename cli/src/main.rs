@@ -15,6 +15,7 @@ mod launch;
 mod link;
 mod mistakes;
 mod show;
+mod top;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ use commands::{
 use failure::{Failure, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
-use show::terminal;
+use show::{again, terminal};
 
 /// The C entry point.
 ///
@@ -85,9 +86,10 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
             let sources = matches.subcommand_matches("run").expect("clap parsed `run`");
             run::run(arguments, sources, place, report)
         }
-        Command::Ps(arguments) => ps::ps(arguments, place, report),
+        Command::Ps(arguments) => again::every(arguments.again.seconds, report, |r| ps::ps(arguments, place, r)),
         Command::Status(arguments) if arguments.check => status_check::check(place, report),
-        Command::Status(_) => status::status(place, report),
+        Command::Status(arguments) => again::every(arguments.again.seconds, report, |r| status::status(place, r)),
+        Command::Top(arguments) => top::top(arguments, place, report),
         Command::Queue(_) => queue::queue(place, report),
         Command::Set(arguments) => set::set(arguments, place, report),
         Command::Get(arguments) => get::get(arguments, place, report),
@@ -119,19 +121,10 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
             let CdiAction::Generate(generate) = &arguments.action;
             cdi::generate(generate, place, report)
         }
-        Command::Sim(arguments) => {
-            if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
-                let failure = Failure::invalid("--socket-dir with sim, whose machine has a broker of its own");
-                return Err(failure.hint("leave it out; --machine NAME chooses the machine"));
-            }
-            sim::sim(arguments, report)
+        Command::Sim(_) | Command::Install(_) | Command::Uninstall(_) if names_a_socket_dir(matches) => {
+            Err(of_another_broker(command))
         }
-        Command::Install(_) | Command::Uninstall(_)
-            if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) =>
-        {
-            let failure = Failure::invalid("--socket-dir with a broker for every user of this host");
-            Err(failure.hint("leave it out: that broker is at /run/partage"))
-        }
+        Command::Sim(arguments) => sim::sim(arguments, report),
         Command::Install(arguments) => install::install(arguments, report),
         Command::Uninstall(arguments) => install::uninstall(arguments, report),
         Command::Demo(_) => {
@@ -146,6 +139,20 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Completions(arguments) => about::completions(arguments),
         Command::Man(arguments) => man::write(arguments, report),
         Command::Version(_) => about::version(report),
+    }
+}
+
+fn names_a_socket_dir(matches: &clap::ArgMatches) -> bool {
+    matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine)
+}
+
+/// `--socket-dir` beside a command that has a broker of its own.
+fn of_another_broker(command: &Command) -> Failure {
+    match command {
+        Command::Sim(_) => Failure::invalid("--socket-dir with sim, whose machine has a broker of its own")
+            .hint("leave it out; --machine NAME chooses the machine"),
+        _ => Failure::invalid("--socket-dir with a broker for every user of this host")
+            .hint("leave it out: that broker is at /run/partage"),
     }
 }
 

@@ -66,7 +66,8 @@ fn ps_text(
     text
 }
 
-fn unmanaged_text(process: &UnmanagedView) -> String {
+/// `unmanaged: pid 77 (python) of carol uses 5 GiB on GPU 1 …`.
+pub fn unmanaged_text(process: &UnmanagedView) -> String {
     let user = match (&process.user, process.uid) {
         (Some(user), _) => format!(" of {user}"),
         (None, Some(uid)) => format!(" of uid {uid}"),

@@ -16,9 +16,20 @@ use crate::show::time;
 
 /// `partage set`.
 pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
+    let request = request(&arguments.target, &arguments.settings, arguments.force)?;
+    let job = ask::job(place, &request)?;
+    report.data("job", json!({ "job": job }), |_| set_text(&job));
+    Ok(0)
+}
+
+/// What `set TARGET KEY=VALUE ...` asks of the broker.
+///
+/// # Errors
+/// A key or a value that cannot be read.
+pub fn request(target: &str, settings: &[String], force: bool) -> Outcome<Request> {
     let (mut mem, mut mem_request, mut process_mem, mut name) = (None, None, None, None);
     let mut terms = TermsChange::default();
-    for setting in &arguments.settings {
+    for setting in settings {
         let (key, value) = setting.split_once('=').ok_or_else(|| needs_a_value(setting))?;
         let place = match key {
             "mem" => &mut mem,
@@ -42,22 +53,19 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
         checked.map_err(|why| Failure::invalid(format!("{key}: {why}")))?;
         *place = Some(value.to_owned());
     }
-    let request = Request::Set {
-        target: arguments.target.clone(),
+    Ok(Request::Set {
+        target: target.to_owned(),
         mem,
         name,
         mem_request,
         process_mem,
         terms,
-        force: arguments.force,
-    };
-    let job = ask::job(place, &request)?;
-    report.data("job", json!({ "job": job }), |_| set_text(&job));
-    Ok(0)
+        force,
+    })
 }
 
 /// What now holds, a line for each device.
-fn set_text(job: &JobView) -> String {
+pub fn set_text(job: &JobView) -> String {
     let one = |d: &JobDeviceView| {
         let over = d.limit_bytes.is_some_and(|limit| d.used_bytes > limit);
         let note = if job.state == "suspended" {

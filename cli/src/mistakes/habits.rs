@@ -8,8 +8,8 @@
 /// what to type instead.
 const HABITS: &str = "\
 partage
-  top htop nvtop stats watch monitor pmon usage
-    `watch partage ps` shows who uses the GPUs, again and again
+  htop nvtop stats watch monitor pmon usage
+    `partage top` shows who uses the GPUs, every second
   list jobs procs processes job
     `partage ps` lists the jobs
   nvidia-smi smi gpus gpu devices device info sinfo dmon nodes free
@@ -94,15 +94,15 @@ partage run
 partage ps
   aux -aux -ef -e -A --everyone
     `partage ps -a` shows jobs that ended, too; those of all users are always there
-  -w --watch -l --loop -f --follow -n
-    `watch partage ps` shows them again and again
+  -l --loop -f --follow -n
+    `partage ps --watch` shows them again and again
   -u --user -s --state --label -U --users --selector
     `partage ps --filter user=alice` shows those alone; likewise state=waiting, label=KEY
   --format --output --columns-only --fields --csv --noheader
     `partage ps -o job,name,used` chooses columns, and `partage ps --json` is for programs
 partage status
-  -l --loop -w --watch -f --follow -n -lms
-    `watch partage status` shows it again and again
+  -l --loop -f --follow -n -lms
+    `partage status --watch` shows it again and again
   -q --query --query-gpu --format -x -i --id -L
     `partage status --json` has every number of every GPU
 partage stop

@@ -126,7 +126,7 @@ impl Column {
                 let labels: Vec<String> = job.labels.iter().map(one).collect();
                 style.text(&tables::joined(&labels, ",", "-"))
             }
-            Self::Container => style.text(&job.container.as_ref().map_or("-".to_owned(), container)),
+            Self::Container => style.text(&job.container.as_ref().map_or("-".to_owned(), container_text)),
             Self::Engine => style.text(&job.engine.as_ref().map_or("-".to_owned(), engine_text)),
             Self::Command => style.text(&command_line(&job.command)),
             Self::Gpu | Self::Used | Self::Peak | Self::Limit | Self::Promised => "-".to_owned(),
@@ -143,7 +143,7 @@ pub fn engine_text(engine: &EngineView) -> String {
 }
 
 /// The name, else the digits of the id by which engines show a container.
-fn container(container: &ContainerView) -> String {
+pub fn container_text(container: &ContainerView) -> String {
     let short = || container.id.chars().take(12).collect::<String>();
     let text = container.name.clone().unwrap_or_else(short);
     if text.is_empty() { "-".to_owned() } else { text }
@@ -249,7 +249,7 @@ impl Unit {
 
 /// One `--filter`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Filter {
+pub enum Filter {
     /// `label=KEY` or `label=KEY=VALUE`.
     Label(String, Option<String>),
     /// `user=NAME`, or the uid.
@@ -259,7 +259,11 @@ enum Filter {
 }
 
 impl Filter {
-    fn read(text: &str) -> Outcome<Self> {
+    /// From what was typed.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(text: &str) -> Outcome<Self> {
         let bad = |why: String| {
             let hint = "use label=KEY, label=KEY=VALUE, user=NAME or state=STATE";
             Err(Failure::invalid(format!("--filter: {why}")).hint(hint))
@@ -279,7 +283,8 @@ impl Filter {
         }
     }
 
-    fn lets(&self, job: &JobView) -> bool {
+    /// Does this job pass?
+    pub fn lets(&self, job: &JobView) -> bool {
         match self {
             Self::Label(key, value) => job
                 .labels

@@ -23,6 +23,8 @@ pub struct Report {
     pub style: Style,
     /// `run` and `sim`: standard output is COMMAND's.
     pub is_launcher: bool,
+    /// It is shown again and again, each time in place of the last.
+    pub is_in_place: bool,
 }
 
 impl Report {
@@ -32,6 +34,7 @@ impl Report {
             is_json,
             style: Style::of_stdout(color),
             is_launcher,
+            is_in_place: false,
         }
     }
 
@@ -45,7 +48,12 @@ impl Report {
         if self.is_json {
             self.document_at(kind, body, time);
         } else {
-            write_out(&text(&self.style));
+            let text = text(&self.style);
+            write_out(&if self.is_in_place {
+                terminal::in_place(&text)
+            } else {
+                text
+            });
         }
     }
 
@@ -99,8 +107,21 @@ impl Report {
             });
             self.document("error", json!({ "error": error }));
         } else {
-            write_err(&format!("partage: {}\n", self.style.text(&failure.sentence())));
+            write_err(&self.failure_text(failure));
         }
+    }
+
+    /// A failure in the place of what a command shows again and again.
+    pub fn failure_in_place(&self, failure: &Failure) {
+        if self.is_in_place {
+            write_out(&terminal::in_place(&self.failure_text(failure)));
+        } else {
+            self.failure(failure);
+        }
+    }
+
+    fn failure_text(&self, failure: &Failure) -> String {
+        format!("partage: {}\n", self.style.text(&failure.sentence()))
     }
 }
 

@@ -93,18 +93,41 @@ impl Style {
 
     /// A state word in its colour.
     pub fn state(&self, word: &str) -> String {
-        let code = match word.split(':').next().unwrap_or(word) {
-            "ok" | "running" | "attached" => "32",
-            "waiting" | "warn" | "away" | "adopting" | "over limit" | "draining" | "drained" => "33",
-            "fail" | "lost" | "sick" | "dying" | "no driver" | "driver mismatch" => "31",
-            _ => return self.text(word),
-        };
-        if self.has_color {
-            format!("\x1b[{code}m{}\x1b[0m", self.text(word))
-        } else {
-            self.text(word)
+        match state_color(word) {
+            Some(code) if self.has_color => format!("\x1b[{code}m{}\x1b[0m", self.text(word)),
+            _ => self.text(word),
         }
     }
+
+    /// The same for the terminal as it is now: its owner may have made it wider.
+    pub fn measured_again(self) -> Self {
+        Self {
+            width: width(self.is_cut),
+            ..self
+        }
+    }
+}
+
+/// The colour of a state word, by its number in escape sequences: 32 green, 33 yellow, 31 red.
+pub fn state_color(word: &str) -> Option<u8> {
+    match word.split(':').next().unwrap_or(word) {
+        "ok" | "running" | "attached" => Some(32),
+        "waiting" | "warn" | "away" | "adopting" | "over limit" | "draining" | "drained" => Some(33),
+        "fail" | "lost" | "dying" | "sick" | "no driver" | "driver mismatch" => Some(31),
+        _ => None,
+    }
+}
+
+/// The text from the terminal's first line on, in place of what was there, as far as it has lines.
+pub fn in_place(text: &str) -> String {
+    let height = size(libc::STDOUT_FILENO).map_or(24, |(_, lines)| lines);
+    placed(text, height)
+}
+
+fn placed(text: &str, height: usize) -> String {
+    let lines = text.lines().take(height.saturating_sub(1));
+    let lines: String = lines.map(|line| format!("{line}\x1b[K\n")).collect();
+    format!("\x1b[H{lines}\x1b[J")
 }
 
 /// Does a person read standard error, now or later: a terminal, a log file, the journal (a socket)? A pipe may be a
@@ -142,6 +165,11 @@ fn width(is_terminal: bool) -> usize {
     if !is_terminal {
         return 80;
     }
+    size(libc::STDOUT_FILENO).map_or(80, |(columns, _)| columns.clamp(LEAST_WIDTH, MOST_WIDTH))
+}
+
+/// Columns and lines of a terminal; none where it does not say, or is none.
+pub fn size(descriptor: libc::c_int) -> Option<(usize, usize)> {
     let mut size = libc::winsize {
         ws_row: 0,
         ws_col: 0,
@@ -149,13 +177,10 @@ fn width(is_terminal: bool) -> usize {
         ws_ypixel: 0,
     };
     // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one.
-    let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    let answer = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
     // A terminal that does not know its size says 0.
-    if answer == 0 && size.ws_col > 0 {
-        usize::from(size.ws_col).clamp(LEAST_WIDTH, MOST_WIDTH)
-    } else {
-        80
-    }
+    let lines = if size.ws_row == 0 { 24 } else { size.ws_row };
+    (answer == 0 && size.ws_col > 0).then(|| (usize::from(size.ws_col), usize::from(lines)))
 }
 
 /// Without what could move a reader's cursor, recolour other lines or hide what stands there.
@@ -200,6 +225,12 @@ mod tests {
             })
         };
         assert!(of("", "en_GB.UTF-8") && of("C.utf8", "C") && !of("C", "en_GB.UTF-8") && !of("", ""));
+    }
+
+    #[test]
+    fn what_is_shown_again_takes_the_place_of_the_last() {
+        assert_eq!(placed("a\nb\n", 24), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        assert_eq!(placed("a\nb\nc\n", 3), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
     }
 
     #[test]

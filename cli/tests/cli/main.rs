@@ -4,7 +4,8 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `quota`, `containers`, `run*`, `start`, `*tables`, `widths`, `mistakes`, `sim`, `judged`, `jobs`, `install`,
+//! - `window`: a program in a pseudo-terminal.
+//! - `quota`, `containers`, `run*`, `top`, `start`, `*tables`, `widths`, `mistakes`, `sim`, `judged`, `jobs`, `install`,
 //!   `silence`: the tests.
 
 mod bench;
@@ -28,4 +29,6 @@ mod sim;
 mod start;
 mod tables;
 mod time_tables;
+mod top;
 mod widths;
+mod window;

@@ -8,12 +8,12 @@ use crate::schema;
 const MISTAKES: [(&str, &str); 41] = [
     // nvidia-smi
     (
-        "top",
-        "partage has no command \"top\"; `watch partage ps` shows who uses the GPUs, again and again",
+        "nvtop",
+        "partage has no command \"nvtop\"; `partage top` shows who uses the GPUs, every second",
     ),
     (
         "pmon",
-        "partage has no command \"pmon\"; `watch partage ps` shows who uses the GPUs, again and again",
+        "partage has no command \"pmon\"; `partage top` shows who uses the GPUs, every second",
     ),
     (
         "dmon",
@@ -30,7 +30,7 @@ const MISTAKES: [(&str, &str); 41] = [
     ),
     (
         "status -l 1",
-        "partage status has no option -l; `watch partage status` shows it again and again",
+        "partage status has no option -l; `partage status --watch` shows it again and again",
     ),
     (
         "run -i 0 true",
@@ -52,7 +52,7 @@ const MISTAKES: [(&str, &str); 41] = [
     ),
     (
         "stats",
-        "partage has no command \"stats\"; `watch partage ps` shows who uses the GPUs, again and again",
+        "partage has no command \"stats\"; `partage top` shows who uses the GPUs, every second",
     ),
     (
         "inspect j3",

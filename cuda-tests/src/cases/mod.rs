@@ -57,6 +57,7 @@ mod storm;
 mod terminal;
 mod time;
 mod time_bare;
+mod top;
 mod unified;
 mod upgrade;
 mod user;
@@ -116,6 +117,7 @@ pub fn all() -> Vec<Case> {
         why::cases(),
         time::cases(),
         time_bare::cases(),
+        top::cases(),
         messages::cases(),
         metrics::cases(),
         events::cases(),

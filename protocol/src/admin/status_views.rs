@@ -101,7 +101,7 @@ pub struct DeviceView {
     pub uuid: String,
     /// Model name.
     pub model: String,
-    /// `ok`, `lost`.
+    /// `ok`, `sick`, `lost`.
     pub state: String,
     /// Whole memory.
     pub total_bytes: u64,
