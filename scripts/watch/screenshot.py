@@ -119,9 +119,12 @@ def draw(binaries):
         home.mkdir()
         for client in ("train.py", "busy.py"):
             shutil.copy(ROOT / "cuda-tests/programs" / client, home / client)
-        environment = {name: os.environ[name] for name in ("PATH", "USER", "LOGNAME") if name in os.environ}
-        environment |= {"HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
-        environment["PATH"] = f"{binaries}:{environment['PATH']}"
+        keep = {name: value for name, value in os.environ.items() if not name.startswith(("PARTAGE_", "LD_", "CUDA"))}
+        path = f"{binaries}:{pathlib.Path(sys.executable).parent}:{keep.get('PATH', '')}"
+        # tinygrad's CUDA back end, PTX from its own compiler. Its broker may be in a pid namespace.
+        tinygrad = {"DEV": "CUDA", "CUDA": "1", "PTX": "1", "PARTAGE_PID_NAMESPACE": "any"}
+        login = {"PATH": path, "HOME": str(home), "USER": "root", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        environment = keep | login | tinygrad
         machine = f"top{os.getpid()}"
         terminal = Terminal(binaries, machine, ["--gpus", "2", "--memory", "16GiB"], home.parent, environment)
         try:

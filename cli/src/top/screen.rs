@@ -111,3 +111,42 @@ impl<W: Write> Screen<W> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Command;
+
+    use nix::sys::termios::tcgetattr;
+
+    use super::*;
+
+    #[test]
+    #[ignore = "fails on purpose; the next test starts it in a terminal of its own"]
+    fn fails_with_the_terminal() {
+        let _modes = Modes::take().expect("a terminal");
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_says_why() {
+        let terminal = nix::pty::openpty(None, None).expect("a terminal");
+        let before = tcgetattr(&terminal.slave).expect("a terminal");
+        let slave = || terminal.slave.try_clone().expect("dup");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "top::screen::tests::fails_with_the_terminal", "--ignored", "--nocapture"]);
+        let mut child = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().expect("starts");
+        drop(command);
+        assert!(!child.wait().expect("ours").success());
+        let after = tcgetattr(&terminal.slave).expect("a terminal");
+        drop(terminal.slave);
+        let mut said = Vec::new();
+        // The end of a terminal is an error.
+        let _ = std::fs::File::from(terminal.master).read_to_end(&mut said);
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?} in {said:?}"));
+        assert!(place("\x1b[?1049h") < place("\x1b[?1049l") && place("\x1b[?1049l") < place("on purpose"), "{said:?}");
+        assert!(place("\x1b[?25h") < place("on purpose"), "{said:?}");
+        assert_eq!((before.local_flags, before.input_flags), (after.local_flags, after.input_flags));
+    }
+}
