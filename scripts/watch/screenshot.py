@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/guides/top.svg from `partage top` in a pseudo-terminal, or measures what it costs. `screenshot` calls this."""
+"""Draws docs/guides/top.svg: `partage top` in a pseudo-terminal. Or measures what it costs. `screenshot` calls this."""
 import argparse
 import html
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import struct
@@ -24,13 +23,13 @@ from terminal import Terminal  # noqa: E402
 COLUMNS, LINES = 120, 22
 CELL, LINE, EDGE = 8.4, 18, 14
 PAPER, INK = "#1b1f24", "#d0d7de"
+# As the emulator names the first eight of 256 colours.
 COLOURS = {
-    "default": INK,
-    "green": "#57ab5a",
-    "brown": "#d4a72c",
-    "red": "#f47067",
-    "cyan": "#39c5cf",
-    "magenta": "#dcbdfb",
+    "00cd00": "#57ab5a",
+    "cdcd00": "#d4a72c",
+    "cd0000": "#f47067",
+    "00cdcd": "#39c5cf",
+    "cd00cd": "#dcbdfb",
 }
 MAGIC, LAST = b"PTGJ", 1
 # How long `top` is measured, in seconds.
@@ -94,13 +93,15 @@ def svg(screen):
         "<title>partage top</title>",
         f'<rect width="100%" height="100%" rx="8" fill="{PAPER}"/>',
         f'<g font-family="ui-monospace, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="14" '
-        f'fill="{INK}" xml:space="preserve">',
+        f'fill="{INK}" xml:space="preserve" style="white-space: pre">',
     ]
     for number in range(LINES):
         top = EDGE + number * LINE
         for column, text, colour, is_bold, is_reversed in runs(screen.buffer[number], COLUMNS):
             if not text.strip() and not is_reversed:
                 continue
+            if not is_reversed:
+                column, text = column + len(text) - len(text.lstrip()), text.strip()
             left, length = EDGE + column * CELL, len(text) * CELL
             if is_reversed:
                 parts.append(f'<rect x="{left:.1f}" y="{top}" width="{length:.1f}" height="{LINE}" fill="{colour}"/>')
@@ -117,26 +118,32 @@ def draw(binaries):
     with tempfile.TemporaryDirectory(prefix="partage-top-") as folder:
         home = pathlib.Path(folder) / "home"
         home.mkdir()
-        for client in ("train.py", "busy.py"):
-            shutil.copy(ROOT / "cuda-tests/programs" / client, home / client)
+        # `busy.py GIB`: as the pages' busy.py, with so much memory.
+        busy = (ROOT / "cuda-tests/programs/busy.py").read_text()
+        allocate = 'held = c.c_uint64()\ncall("cuMemAlloc_v2", c.byref(held), c.c_size_t(int(sys.argv[1]) << 30))\n'
+        begin = 'call("cuModuleLoadData"'
+        endless = busy.replace('float(sys.argv[1]) if len(sys.argv) > 1 else float("inf")', 'float("inf")')
+        assert begin in busy and endless != busy
+        (home / "busy.py").write_text(endless.replace(begin, allocate + begin, 1))
         keep = {name: value for name, value in os.environ.items() if not name.startswith(("PARTAGE_", "LD_", "CUDA"))}
+        keep.pop("NO_COLOR", None)
         path = f"{binaries}:{pathlib.Path(sys.executable).parent}:{keep.get('PATH', '')}"
-        # tinygrad's CUDA back end, PTX from its own compiler. Its broker may be in a pid namespace.
-        tinygrad = {"DEV": "CUDA", "CUDA": "1", "PTX": "1", "PARTAGE_PID_NAMESPACE": "any"}
+        # The broker may be in a pid namespace.
+        keep["PARTAGE_PID_NAMESPACE"] = "any"
         login = {"PATH": path, "HOME": str(home), "USER": "root", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-        environment = keep | login | tinygrad
+        environment = keep | login
         machine = f"top{os.getpid()}"
         terminal = Terminal(binaries, machine, ["--gpus", "2", "--memory", "16GiB"], home.parent, environment)
         try:
             for command in (
-                "partage run -m 8GiB -c 60% -g 0 --name training -- python train.py 9000 >1.log 2>&1 &",
-                "partage run -m 4GiB -g 0 --name eval -- python train.py 9000 >2.log 2>&1 &",
-                "partage run -m 12GiB -g 1 --priority low --name sweep -- python train.py 9000 >3.log 2>&1 &",
-                "sleep 1; partage run -m 12GiB -g 1 --name next -- python train.py 9000 >4.log 2>&1 &",
+                "partage run -m 8GiB -c 60% -g 0 --name training -- python busy.py 6 >1.log 2>&1 &",
+                "partage run -m 4GiB -g 0 --name eval -- python busy.py 2 >2.log 2>&1 &",
+                "partage run -m 12GiB -g 1 --compute-max 50% --name sweep -- python busy.py 9 >3.log 2>&1 &",
+                "sleep 1; partage run -m 12GiB -g 1 --name next -- python busy.py 9 >4.log 2>&1 &",
             ):
                 terminal.run(command)
             if not terminal.until("test $(partage ps --json | grep -o '\"attached\"' | wc -l) -ge 3"):
-                raise SystemExit("the trainings did not begin")
+                raise SystemExit("the jobs did not begin")
             variables = dict(line.split("=", 1) for line in terminal.run("env") if "=" in line)
             keep = ("PARTAGE_SIM_DIR", "PARTAGE_SOCKET_DIR", "LD_LIBRARY_PATH", "PARTAGE_PID_NAMESPACE")
             top = Top(binaries / "partage", environment | {name: variables[name] for name in keep if name in variables})
@@ -189,11 +196,12 @@ def serve(path, jobs):
         if asked["verb"] == "status":
             broker = {"pid": os.getpid(), "version": "0", "kind": "private", "socket_dir": str(path.parent.parent)}
             broker |= {"driver": "ok", "jobs": jobs, "clients": jobs, "uptime_ns": 1}
-            reply = {"reply": "status", "broker": broker, "devices": [device(gpu, jobs) for gpu in range(8)], "queue": []}
+            devices = [device(gpu, jobs) for gpu in range(8)]
+            reply = {"reply": "status", "broker": broker, "devices": devices, "queue": []}
         else:
             reply = {"reply": "ps", "jobs": [job(number) for number in range(1, jobs + 1)], "unmanaged": []}
         document = json.dumps(reply).encode()
-        size = 32768
+        size = 16384
         chunks = [document[at : at + size] for at in range(0, len(document), size)]
         for number, chunk in enumerate(chunks):
             is_last = LAST if number + 1 == len(chunks) else 0

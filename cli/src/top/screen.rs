@@ -134,8 +134,18 @@ mod tests {
         let before = tcgetattr(&terminal.slave).expect("a terminal");
         let slave = || terminal.slave.try_clone().expect("dup");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "top::screen::tests::fails_with_the_terminal", "--ignored", "--nocapture"]);
-        let mut child = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().expect("starts");
+        command.args([
+            "--exact",
+            "top::screen::tests::fails_with_the_terminal",
+            "--ignored",
+            "--nocapture",
+        ]);
+        let mut child = command
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave())
+            .spawn()
+            .expect("starts");
         drop(command);
         assert!(!child.wait().expect("ours").success());
         let after = tcgetattr(&terminal.slave).expect("a terminal");
@@ -145,8 +155,14 @@ mod tests {
         let _ = std::fs::File::from(terminal.master).read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said).into_owned();
         let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?} in {said:?}"));
-        assert!(place("\x1b[?1049h") < place("\x1b[?1049l") && place("\x1b[?1049l") < place("on purpose"), "{said:?}");
+        assert!(
+            place("\x1b[?1049h") < place("\x1b[?1049l") && place("\x1b[?1049l") < place("on purpose"),
+            "{said:?}"
+        );
         assert!(place("\x1b[?25h") < place("on purpose"), "{said:?}");
-        assert_eq!((before.local_flags, before.input_flags), (after.local_flags, after.input_flags));
+        assert_eq!(
+            (before.local_flags, before.input_flags),
+            (after.local_flags, after.input_flags)
+        );
     }
 }

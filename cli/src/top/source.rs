@@ -27,7 +27,7 @@ const GRACE_NS: u64 = 10_000_000_000;
 #[derive(Debug)]
 pub enum News {
     /// What the broker says, or why nobody does.
-    Shot(Outcome<Shot>),
+    Shot(Box<Outcome<Shot>>),
     /// What became of a key.
     Answer(Ask, Outcome<Answer>),
 }
@@ -106,7 +106,7 @@ pub fn begin(place: &Place, mailbox: Mailbox) {
     std::thread::spawn(move || {
         loop {
             let began = Instant::now();
-            if !mailbox.put(News::Shot(source.shoot())) {
+            if !mailbox.put(News::Shot(Box::new(source.shoot()))) {
                 return;
             }
             std::thread::sleep(PERIOD.saturating_sub(began.elapsed()));

@@ -171,8 +171,10 @@ impl Window<'_> {
 
     fn take(&mut self, news: News) {
         match news {
-            News::Shot(Ok(shot)) => self.state.take(shot),
-            News::Shot(Err(failure)) => self.state.miss(&failure.sentence(), &clock()),
+            News::Shot(shot) => match *shot {
+                Ok(shot) => self.state.take(shot),
+                Err(failure) => self.state.miss(&failure.sentence(), &clock()),
+            },
             News::Answer(_, Ok(Answer::Done(message))) => self.state.message = Some(message),
             News::Answer(ask, Ok(Answer::Why(sentences))) => {
                 let head = format!("partage {}", ask.words());

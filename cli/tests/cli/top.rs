@@ -96,7 +96,8 @@ fn keys_ask_the_broker_once_they_are_confirmed() {
 
 #[test]
 fn the_terminal_is_given_back_whatever_ends_it() {
-    let ends: [(&str, fn(&mut Window), i32); 4] = [
+    type End = fn(&mut Window);
+    let ends: [(&str, End, i32); 4] = [
         ("q", |window| window.press("q"), 0),
         ("Ctrl-C", |window| window.press("\x03"), 0),
         ("SIGTERM", |window| window.signal(Signal::SIGTERM), 143),
