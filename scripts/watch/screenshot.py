@@ -200,7 +200,7 @@ def serve(path, jobs):
             reply = {"reply": "status", "broker": broker, "devices": devices, "queue": []}
         else:
             reply = {"reply": "ps", "jobs": [job(number) for number in range(1, jobs + 1)], "unmanaged": []}
-        document = json.dumps(reply).encode()
+        document = json.dumps(reply, separators=(",", ":")).encode()
         size = 16384
         chunks = [document[at : at + size] for at in range(0, len(document), size)]
         for number, chunk in enumerate(chunks):

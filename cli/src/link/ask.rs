@@ -25,13 +25,16 @@ pub fn ask(place: &Place, request: &Request) -> Outcome<Reply> {
 /// # Errors
 /// As [`ask`].
 pub fn ask_remembering(place: &Place, request: &Request) -> Outcome<Reply> {
+    converse(remembering(place)?, place, request)
+}
+
+fn remembering(place: &Place) -> Outcome<Connection> {
     let remembers = place.rule == Rule::Private && place.dir.join("state/ended.jsonl").exists();
-    let connect = if remembers {
-        launch_broker::reach
+    if remembers {
+        launch_broker::reach(place)
     } else {
-        launch_broker::meet
-    };
-    converse(connect(place)?, place, request)
+        launch_broker::meet(place)
+    }
 }
 
 /// [`ask`] over this connection.
@@ -103,22 +106,24 @@ pub fn jobs(place: &Place, all: bool) -> Outcome<(Vec<JobView>, Vec<UnmanagedVie
             all,
             after: after.clone(),
         };
-        let ask = if all { ask_remembering } else { ask };
-        match ask(place, &request)? {
-            Reply::Ps {
-                jobs: page,
-                unmanaged: others,
-                more,
-            } => {
-                // A page that leads nowhere is the last one.
-                let more = more && page.last().is_some_and(|last| after.as_ref() != Some(&last.job));
-                jobs.extend(page);
-                unmanaged.extend(others);
-                if !more {
-                    return Ok((jobs, unmanaged));
-                }
-            }
-            other => return Err(unexpected(place, &other)),
+        let mut connection = if all {
+            remembering(place)?
+        } else {
+            launch_broker::meet(place)?
+        };
+        let fail = |error: ConnectionError| error.into_failure(&place.dir);
+        connection.say(&request).map_err(fail)?;
+        let page = match connection.hear_page(Some(Instant::now() + PATIENCE)).map_err(fail)? {
+            Ok(page) => page,
+            Err(Reply::Error(error)) => return Err(error.into()),
+            Err(other) => return Err(unexpected(place, &other)),
+        };
+        // A page that leads nowhere is the last one.
+        let more = page.more && page.jobs.last().is_some_and(|last| after.as_ref() != Some(&last.job));
+        jobs.extend(page.jobs);
+        unmanaged.extend(page.unmanaged);
+        if !more {
+            return Ok((jobs, unmanaged));
         }
     }
 }

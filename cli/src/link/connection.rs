@@ -15,9 +15,10 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use nix::unistd::Uid;
-use partage_protocol::admin::{Reply, Request};
+use partage_protocol::admin::{JobView, Reply, Request, UnmanagedView};
 use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
+use serde::Deserialize;
 
 use crate::failure::{Failure, Kind};
 use crate::launch::place::{SYSTEM_DIR, foreign_root};
@@ -93,6 +94,25 @@ fn broker_process(listener: i32, path: &Path) -> Option<u32> {
     }
 }
 
+/// How the answer to `ps` begins.
+const PAGE: &[u8] = br#"{"reply":"ps","#;
+
+/// The answer to `ps`, see [`Reply::Ps`].
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    /// The jobs, oldest first.
+    pub jobs: Vec<JobView>,
+    /// GPU processes that no job owns.
+    pub unmanaged: Vec<UnmanagedView>,
+    /// There are jobs after these.
+    #[serde(default)]
+    pub more: bool,
+}
+
+fn read<T: serde::de::DeserializeOwned>(document: &[u8]) -> Result<T, ConnectionError> {
+    serde_json::from_slice(document).map_err(|error| ConnectionError::Unreadable(error.to_string()))
+}
+
 /// A connection to a broker.
 pub struct Connection {
     socket: OwnedFd,
@@ -163,6 +183,24 @@ impl Connection {
     /// # Errors
     /// `Ended`, `Late` or `Unreadable`.
     pub fn hear(&mut self, deadline: Option<Instant>) -> Result<Reply, ConnectionError> {
+        read(&self.hear_document(deadline)?)
+    }
+
+    /// The same, for a reply that is likely a page of jobs. Read as a [`Reply`], each of its fields would be made twice:
+    /// once to find out which reply it is.
+    ///
+    /// # Errors
+    /// As [`Connection::hear`].
+    pub fn hear_page(&mut self, deadline: Option<Instant>) -> Result<Result<Page, Reply>, ConnectionError> {
+        let document = self.hear_document(deadline)?;
+        if document.starts_with(PAGE) {
+            read(&document).map(Ok)
+        } else {
+            read(&document).map(Err)
+        }
+    }
+
+    fn hear_document(&mut self, deadline: Option<Instant>) -> Result<Vec<u8>, ConnectionError> {
         let mut packet = vec![0; MAX_PACKET];
         loop {
             self.wait(deadline)?;
@@ -175,10 +213,7 @@ impl Connection {
             let whole = self.assembler.push(&packet[..length]);
             match whole.map_err(|e| ConnectionError::Unreadable(e.to_string()))? {
                 None => {}
-                Some(document) => {
-                    return serde_json::from_slice(&document)
-                        .map_err(|error| ConnectionError::Unreadable(error.to_string()));
-                }
+                Some(document) => return Ok(document),
             }
         }
     }
@@ -210,5 +245,22 @@ impl Connection {
                 Err(errno) => return Err(ConnectionError::Refused(errno)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_jobs_is_known_by_its_beginning() {
+        let page = Reply::Ps {
+            jobs: Vec::new(),
+            unmanaged: Vec::new(),
+            more: true,
+        };
+        let document = serde_json::to_vec(&page).expect("serialises");
+        assert!(document.starts_with(PAGE));
+        assert!(read::<Page>(&document).expect("reads").more);
     }
 }
