@@ -12,7 +12,7 @@ use partage_broker::config::{Config, SYSTEM_FILE, unknown_groups};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
 use partage_broker::helper::process::User;
-use partage_broker::history::{Files, History, MOST_BYTES, MOST_BYTES_PRIVATE};
+use partage_broker::history::{Files, HISTORY_BYTES, HISTORY_BYTES_PRIVATE, History};
 use partage_broker::host::checkpoint::CheckpointHelpers;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
@@ -252,11 +252,7 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let services = Arc::new(Services::default());
     let (metrics, metrics_error) = Listener::bind(&config.metrics);
     services.set(Service::Metrics, metrics_error);
-    let folder = events_folder(&directory);
-    let files = Files::open(&folder, most_bytes(kind));
-    let first_event = files.as_ref().map_or(1, Files::next_number);
-    let history = History::start((&folder, files), Arc::clone(&services))?;
-    let program = Program::start(&config.notify, Arc::clone(&services))?;
+    let (history, first_event) = history(&directory, &config, &services)?;
     let private_exit = (kind == Kind::Private).then_some(IDLE_EXIT_SECONDS);
     let parts = Parts {
         directory: directory.clone(),
@@ -273,19 +269,8 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
             .map(|seconds| seconds.saturating_mul(SECOND_NS)),
     };
     let driver = StateDriver::start(parts, now())?;
-    // A host's broker is told nothing by its users.
-    let driver_file = (kind == Kind::Private).then(|| directory.driver_file());
-    let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
-    let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
-    let user_helper = UserHelper::new(user_database::helper_command())?;
-    let server = Server::new(
-        driver,
-        gpu,
-        (helpers, user_helper),
-        (history, program),
-        &directory,
-        given,
-    )?;
+    let (gpu, helpers) = helpers(&directory)?;
+    let server = Server::new(driver, gpu, helpers, history, &directory, given)?;
     if let Some(metrics) = metrics {
         metrics.start(directory.admin_socket());
     }
@@ -313,6 +298,26 @@ fn is_in_first_pid_namespace() -> bool {
     std::fs::metadata("/proc/self/ns/pid").map_or(true, |namespace| namespace.ino() == FIRST)
 }
 
+/// Events of earlier brokers, and the number of the next one.
+fn history(directory: &SocketDir, config: &Config, services: &Arc<Services>) -> Result<(History, u64), Error> {
+    let folder = events_folder(directory);
+    let files = Files::open(&folder, most_bytes(directory.kind()));
+    let first_event = files.as_ref().map_or(1, Files::next_number);
+    let program = Program::start(&config.notify, Arc::clone(services))?;
+    let history = History::start((&folder, files), program, Arc::clone(services))?;
+    Ok((history, first_event))
+}
+
+/// Those that call the driver, and the one that asks the user database.
+fn helpers(directory: &SocketDir) -> Result<(Nvml, (CheckpointHelpers, UserHelper)), Error> {
+    // A host's broker is told nothing by its users.
+    let driver_file = (directory.kind() == Kind::Private).then(|| directory.driver_file());
+    let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
+    let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
+    let user_helper = UserHelper::new(user_database::helper_command())?;
+    Ok((gpu, (helpers, user_helper)))
+}
+
 /// Where events stay. A host's last longer than `/run`, which is empty after a start of the machine.
 fn events_folder(directory: &SocketDir) -> PathBuf {
     let is_the_hosts = directory.kind() == Kind::Managed && directory.path() == default_directory(Kind::Managed);
@@ -324,8 +329,8 @@ fn events_folder(directory: &SocketDir) -> PathBuf {
 
 fn most_bytes(kind: Kind) -> u64 {
     match kind {
-        Kind::Private => MOST_BYTES_PRIVATE,
-        Kind::Managed => MOST_BYTES,
+        Kind::Private => HISTORY_BYTES_PRIVATE,
+        Kind::Managed => HISTORY_BYTES,
     }
 }
 

@@ -352,8 +352,8 @@ pub struct Set {
 /// Show everything about one job, a user's limits, or a GPU
 #[derive(Args, Debug)]
 pub struct Get {
-    /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each; gpu:0
-    /// for the state of a GPU
+    /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each;
+    /// gpu:0 for the state of a GPU
     pub target: String,
 }
 

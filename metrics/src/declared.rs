@@ -82,7 +82,7 @@ metrics! {
             "1 while the GPU takes no jobs because of an error of its own."
             => |_, gpu, out| out.set(gpu.sick.is_some());
         Counter Count "partage_gpu_xid_total" by "xid"
-            "Xid errors of the GPU that the driver told the broker of, by NVIDIA's number; a program causes some of them."
+            "Xid errors of the GPU that the broker heard of, by NVIDIA's number; a program causes some of them."
             => |_, gpu, out| {
                 for xid in gpu.telemetry.iter().flat_map(|told| told.xids.iter().flatten()) {
                     out.of(xid.xid.to_string(), xid.count);

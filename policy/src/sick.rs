@@ -8,13 +8,15 @@
 //! | not here | because |
 //! |---|---|
 //! | 13, 31, 43, 45, 68, 69 | the program's own: restart it |
-//! | 109, a context switch that takes too long | the catalogue asks for a reset, and a program's own kernel can cause it |
+//! | 109, a context switch that takes too long | a reset is asked for, and a program's own kernel can cause it |
 //! | 63, a row of memory is to be replaced | done at the next reset; until then the row is not used |
 //! | 92, many corrected errors | nothing was lost |
 //! | 94, a contained memory error | one program ended by it; others go on, a reset can wait |
 //! | 154, the driver names what is to be done | it follows another Xid |
 
 use std::collections::BTreeMap;
+
+use crate::drain_mark::DrainMark;
 
 /// An Xid that says that a device cannot be trusted before it is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +134,53 @@ pub(crate) enum HealthNews {
     Well,
 }
 
+/// What is new about a device as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceNews<'a> {
+    /// It is to take no jobs.
+    Drained(DrainMark),
+    /// It is to take jobs again.
+    Undrained,
+    /// The driver told of these errors.
+    Xids(&'a [u32]),
+    /// The driver says whether a bad row of its memory could not be replaced.
+    Remapping(Option<bool>),
+    /// It is well again, by this user's word.
+    Healed(u32),
+}
+
+impl DeviceNews<'_> {
+    /// Whose word it is.
+    pub(crate) fn by(&self) -> Option<u32> {
+        match self {
+            Self::Drained(mark) => mark.uid,
+            Self::Healed(uid) => Some(*uid),
+            Self::Undrained | Self::Xids(_) | Self::Remapping(_) => None,
+        }
+    }
+}
+
+impl From<Option<DrainMark>> for DeviceNews<'_> {
+    fn from(mark: Option<DrainMark>) -> Self {
+        mark.map_or(Self::Undrained, Self::Drained)
+    }
+}
+
 impl Health {
+    /// What these news make of it.
+    pub(crate) fn hear_of(&mut self, news: &DeviceNews<'_>, unix_ns: u64) -> Option<HealthNews> {
+        match news {
+            DeviceNews::Xids(xids) => {
+                // Each is counted; the first that makes it sick is its cause.
+                let causes: Vec<Sickness> = xids.iter().filter_map(|xid| self.hear(*xid, unix_ns)).collect();
+                causes.first().copied().map(HealthNews::Sick)
+            }
+            DeviceNews::Remapping(has_failed) => self.see_remapping(*has_failed, unix_ns),
+            DeviceNews::Healed(_) => self.mark.take().map(|_| HealthNews::Well),
+            DeviceNews::Drained(_) | DeviceNews::Undrained => None,
+        }
+    }
+
     /// The broker before left this.
     pub(crate) fn adopt(&mut self, mark: SickMark) {
         self.mark = Some(mark);

@@ -19,6 +19,20 @@ use crate::peer::ConnectionId;
 use crate::site::effect::Effect;
 use crate::state::{sick, usage};
 
+/// The packet of an answer.
+fn answer(sequence: u32, (slot, verdict): (u32, u32), [granted, limit, job_used, physical_free]: [u64; 4]) -> Vec<u8> {
+    let answer = Answer {
+        header: Answer::header(sequence),
+        verdict,
+        slot,
+        granted,
+        limit,
+        job_used,
+        physical_free,
+    };
+    answer.as_bytes().to_vec()
+}
+
 impl StateDriver {
     pub(super) fn apply(&mut self, action: Action) {
         match action {
@@ -51,16 +65,9 @@ impl StateDriver {
                 job_used,
                 physical_free,
             } => {
-                let answer = Answer {
-                    header: Answer::header(sequence),
-                    verdict,
-                    slot,
-                    granted,
-                    limit,
-                    job_used,
-                    physical_free,
-                };
-                self.site.send(client, answer.as_bytes().to_vec(), Vec::new());
+                let sums = [granted, limit, job_used, physical_free];
+                self.site
+                    .send(client, answer(sequence, (slot, verdict), sums), Vec::new());
             }
             Action::Watch { job, process } => self.watch_first(job, process),
             Action::Health(device) => self.keep_health(device),

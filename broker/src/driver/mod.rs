@@ -28,7 +28,6 @@ mod reload;
 mod requests;
 pub mod state_driver;
 mod times;
-mod turns;
 mod user_database;
 mod users;
 mod word_left;

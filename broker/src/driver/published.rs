@@ -9,11 +9,13 @@ use partage_protocol::units::JobId;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::views::{Found, Frozen, Published};
+use crate::watch::services::Services;
 
 impl StateDriver {
-    /// The loop was at work from then on until now.
-    pub fn turned(&mut self, woke_ns: u64, now: Now) {
-        self.turns.note(now.ns.saturating_sub(woke_ns), now.ns);
+    /// What the broker's threads say of themselves.
+    #[must_use]
+    pub fn services(&self) -> &Services {
+        &self.services
     }
 
     /// A copy of all that views are made of. It has every change that was answered before.

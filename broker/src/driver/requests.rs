@@ -290,7 +290,7 @@ impl StateDriver {
             errors: self.services.errors(),
             events_unwritten: self.services.unwritten(),
             events_untold: self.services.untold(),
-            loop_ns: self.turns.longest_ns(),
+            loop_ns: self.services.longest_turn_ns(),
         }
     }
 

@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process, SickMark};
+use partage_policy::{Adoption, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
 use partage_protocol::message::{Hello, ToBroker};
-use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
 use super::held::Hold;
 use super::reading::Reading;
-use super::turns::Turns;
 use super::user_database::UserDatabase;
 use crate::clock::Now;
 use crate::config::Config;
@@ -77,8 +76,6 @@ pub struct StateDriver {
     pub(super) store: Store,
     pub(super) ended_jobs: EndedJobs,
     pub(super) reading: Reading,
-    /// How long the loop's turns take.
-    pub(super) turns: Turns,
     pub(super) database: UserDatabase,
     pub(super) other_brokers: OtherBrokers,
     pub(super) audit: AuditLog,
@@ -148,7 +145,6 @@ impl StateDriver {
             store,
             ended_jobs,
             reading: Reading::new(parts.config_file, now),
-            turns: Turns::default(),
             database: UserDatabase::default(),
             other_brokers: OtherBrokers::new(own),
             audit,
@@ -181,8 +177,12 @@ impl StateDriver {
             next_job: self.site.clients.ledger.next_job(),
             ended,
             usage: usage::read(&self.site.directory.usage_file()),
-            drained: self.read_drained(),
-            sick: self.read_sick(),
+            drained: read_or_note(
+                "drained",
+                drained::read(&self.site.directory.drained_file()),
+                &mut self.notes,
+            ),
+            sick: read_or_note("sick", sick::read(&self.site.directory.sick_file()), &mut self.notes),
             ..Adoption::default()
         };
         for record in jobs.into_values() {
@@ -227,25 +227,6 @@ impl StateDriver {
         self.settle();
         self.engine.recover_ways(&mut self.site);
         self.settle();
-    }
-
-    /// Devices that a broker before drained.
-    fn read_drained(&mut self) -> BTreeMap<DeviceUuid, DrainMark> {
-        let read = drained::read(&self.site.directory.drained_file());
-        read.unwrap_or_else(|error| {
-            warn!(%error, "which GPUs are drained cannot be read");
-            self.note(format!("which GPUs are drained cannot be read: {error}"));
-            BTreeMap::new()
-        })
-    }
-
-    /// Devices that were sick under a broker before.
-    fn read_sick(&mut self) -> BTreeMap<DeviceUuid, SickMark> {
-        sick::read(&self.site.directory.sick_file()).unwrap_or_else(|error| {
-            warn!(%error, "which GPUs are sick cannot be read");
-            self.note(format!("which GPUs are sick cannot be read: {error}"));
-            BTreeMap::new()
-        })
     }
 
     /// Tells the policy, and [settles](Self::settle).
@@ -442,4 +423,13 @@ impl StateDriver {
             .min(unsaid)
             .min(ways)
     }
+}
+
+/// Which GPUs the broker before marked as `what`; none, and a note, where that cannot be read.
+fn read_or_note<T: Default>(what: &str, read: std::io::Result<T>, notes: &mut Vec<String>) -> T {
+    read.unwrap_or_else(|error| {
+        warn!(%error, what, "which GPUs are marked so cannot be read");
+        notes.push(format!("which GPUs are {what} cannot be read: {error}"));
+        T::default()
+    })
 }

@@ -18,9 +18,9 @@ use partage_protocol::admin::EventView;
 /// So long an event stays at most.
 pub const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Bytes of all files together: some 200,000 events.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub const HISTORY_BYTES: u64 = 64 << 20;
 /// The same of a broker that serves one user.
-pub const MOST_BYTES_PRIVATE: u64 = 8 << 20;
+pub const HISTORY_BYTES_PRIVATE: u64 = 8 << 20;
 /// Bytes at which a user's next file is begun, as a part of all.
 const PARTS: u64 = 64;
 /// The longest line that is read: a document of a job with many GPUs.

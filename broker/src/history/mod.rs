@@ -17,6 +17,6 @@ mod page;
 mod tests;
 mod thread;
 
-pub use files::{Files, MOST_BYTES, MOST_BYTES_PRIVATE};
+pub use files::{Files, HISTORY_BYTES, HISTORY_BYTES_PRIVATE};
 pub use page::Ask;
 pub use thread::History;

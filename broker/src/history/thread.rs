@@ -12,13 +12,14 @@ use std::time::Duration;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use partage_protocol::admin::Reply;
 use partage_protocol::frame;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::files::Files;
 use super::page::{Ask, page};
 use crate::error::Error;
 use crate::peer::{ConnectionId, Packet};
 use crate::watch::events::{EventLog, Recorded};
+use crate::watch::program::Program;
 use crate::watch::services::{Service, Services};
 
 /// Events and questions that wait for the thread.
@@ -50,6 +51,10 @@ pub struct History {
     /// Whose question was the last.
     last: u32,
     is_asked: bool,
+    /// Asked for, and not to be answered: too much waits.
+    refused: Vec<ConnectionId>,
+    /// Which is told of events.
+    program: Option<Program>,
     services: Arc<Services>,
 }
 
@@ -68,8 +73,11 @@ impl History {
     ///
     /// # Errors
     /// [`Error::System`] when the system has no thread or descriptor to give.
-    pub fn start(files: (&Path, io::Result<Files>), services: Arc<Services>) -> Result<Self, Error> {
-        let (folder, files) = files;
+    pub fn start(
+        (folder, files): (&Path, io::Result<Files>),
+        program: Option<Program>,
+        services: Arc<Services>,
+    ) -> Result<Self, Error> {
         if let Err(why) = &files {
             let text = format!("events are not kept on disk: {}: {why}", folder.display());
             warn!(text, "no history");
@@ -105,12 +113,17 @@ impl History {
             waiting: BTreeMap::new(),
             last: 0,
             is_asked: false,
+            refused: Vec::new(),
+            program,
             services,
         })
     }
 
-    /// Has an event written.
+    /// Has an event written, and the administrator's program told of it.
     pub fn record(&self, event: &Recorded) {
+        if let Some(program) = &self.program {
+            program.tell(event.view());
+        }
         if self
             .messages
             .try_send(Message::Record(Box::new(event.clone())))
@@ -120,19 +133,19 @@ impl History {
         }
     }
 
-    /// Has a page made for a connection of this user.
-    ///
-    /// # Errors
-    /// Too much of its user's waits: the request is dropped.
-    pub fn ask(&mut self, uid: u32, ask: Ask) -> Result<(), &'static str> {
+    /// Has a page made for a connection of this user. Where too much of the user's waits, an empty answer comes: the
+    /// connection is closed.
+    pub fn ask(&mut self, uid: u32, ask: Ask) {
         let waiting = self.waiting.entry(uid).or_default();
         let written: usize = waiting.iter().map(Ask::written_bytes).sum();
         if written > 0 && written + ask.written_bytes() > WRITTEN_PER_USER {
-            return Err("too much of this user's waits for an answer");
+            debug!(uid, "too much of this user's waits for an answer");
+            self.refused.push(ask.to);
+            let _ = self.bell.write(1);
+            return;
         }
         waiting.push_back(ask);
         self.hand_on();
-        Ok(())
     }
 
     /// Nobody waits for this answer any more.
@@ -180,11 +193,12 @@ impl History {
     pub fn pages(&mut self) -> Vec<(ConnectionId, Vec<Packet>)> {
         // What comes after this rings again.
         let _ = self.bell.read();
-        let pages: Vec<_> = self.pages.try_iter().collect();
+        let mut pages: Vec<_> = self.pages.try_iter().collect();
         if !pages.is_empty() {
             self.is_asked = false;
         }
         self.hand_on();
+        pages.extend(self.refused.drain(..).map(|to| (to, Vec::new())));
         pages
     }
 

@@ -13,6 +13,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use super::engine::Engine;
 use super::facts::{processes_with_library, residence_of, saved_every};
 use super::way::{Phase, Purpose, Way};
+use crate::clock::Now;
 use crate::site::Site;
 
 /// Stages shorter than this are not worth a word.
@@ -79,13 +80,7 @@ impl Engine {
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             site.publish(kind, Some(job), None, text.clone());
         }
-        if let Some((_, bytes)) = way.saved.filter(|_| kind == "job-saved") {
-            let (made_unix_ns, took_ns) = (site.now.unix_ns, site.now.ns.saturating_sub(way.began_ns));
-            let save = Save {
-                made_unix_ns,
-                bytes,
-                took_ns,
-            };
+        if let Some(save) = save_of(&way, kind, site.now) {
             site.tell(Event::Saved(job, save));
         }
         if matches!(way.purpose, Purpose::RestoredBehind(_)) && !kind.is_empty() {
@@ -264,6 +259,16 @@ fn said_of(
         (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
         (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => ("job-resumed", format!("{job} runs again, {took}")),
     }
+}
+
+/// The checkpoint that a way wrote.
+fn save_of(way: &Way, kind: &str, now: Now) -> Option<Save> {
+    let (_, bytes) = way.saved.filter(|_| kind == "job-saved")?;
+    Some(Save {
+        made_unix_ns: now.unix_ns,
+        bytes,
+        took_ns: now.ns.saturating_sub(way.began_ns),
+    })
 }
 
 /// What is said of a job that lives, and whose processes do not use a GPU any more.

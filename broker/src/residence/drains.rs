@@ -9,10 +9,10 @@
 //! ```
 //! A job that is on its way to the device is moved off once it is there. `undrain` sends no other job: those that did
 //! not go yet are named as staying. A device that became sick is emptied by the same steps where `[gpu] on_sick` says
-//! so, without a mark of its own: `undrain` makes it well. A broker's death ends the command and not the mark; the next `drain` goes on with
-//! the jobs that are left.
+//! so, without a mark of its own: `undrain` makes it well. A broker's death ends the command and not the mark; the next
+//! `drain` goes on with the jobs that are left.
 
-use partage_policy::{Caller, DrainMark, Emptying, Event, Next, Obstacle, Patience, Stay, Ticket};
+use partage_policy::{Caller, DrainMark, Event, Next, Obstacle, Patience, Stay, Ticket};
 use partage_protocol::admin::{DrainView, ErrorCode, ErrorView, MovedView, Reply, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
@@ -82,7 +82,7 @@ impl Engine {
     /// Looks which jobs are to leave a device, now that it takes none.
     pub(super) fn begin_drain(&mut self, site: &mut Site, device: DeviceUuid) {
         let jobs = site.policy.jobs_to_move(device, &site.clients);
-        self.of_drain(device, |drain| drain.begin(&jobs));
+        self.ways.of_drain(device, |drain| drain.begin(&jobs));
         self.drain_on(site, device);
     }
 
@@ -99,26 +99,22 @@ impl Engine {
                 Next::Over => return self.drained(site, device),
             };
             if self.is_arriving(job, device) {
-                self.of_drain(device, |jobs| jobs.awaits(job));
+                self.ways.of_drain(device, |jobs| jobs.awaits(job));
                 continue;
             }
             match self.way_off(site, job, device) {
                 Ok(purpose) => {
-                    self.of_drain(device, |jobs| jobs.goes(job));
+                    self.ways.of_drain(device, |jobs| jobs.goes(job));
                     let leaving = Leaving {
                         patience,
                         ..Leaving::unasked(purpose)
                     };
                     return self.begin_to_leave(site, job, leaving);
                 }
-                Err(why) => self.of_drain(device, |jobs| jobs.stays(job, why.message, why.hint)),
+                Err(why) => self
+                    .ways
+                    .of_drain(device, |jobs| jobs.stays(job, why.message, why.hint)),
             }
-        }
-    }
-
-    fn of_drain(&mut self, device: DeviceUuid, note: impl FnOnce(&mut Emptying)) {
-        if let Some(drain) = self.ways.drains.get_mut(&device) {
-            note(&mut drain.jobs);
         }
     }
 

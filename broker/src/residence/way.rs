@@ -346,6 +346,13 @@ impl Ways {
         }
     }
 
+    /// Notes something of a device that is being emptied.
+    pub(super) fn of_drain(&mut self, device: DeviceUuid, note: impl FnOnce(&mut Emptying)) {
+        if let Some(drain) = self.drains.get_mut(&device) {
+            note(&mut drain.jobs);
+        }
+    }
+
     /// A job is forgotten.
     pub(super) fn forget(&mut self, job: JobId) {
         self.closed.remove(&job);

@@ -34,7 +34,6 @@ use crate::site::effect::Effect;
 use crate::state::directory::SocketDir;
 use crate::views::{Answer, Views};
 use crate::watch::audit_log::Author;
-use crate::watch::program::Program;
 use crate::watch::watchdog::Watchdog;
 
 /// So long the broker stays for views that were asked for before its end: with 1,000 clients each takes milliseconds.
@@ -51,8 +50,6 @@ pub struct Server {
     pub(super) dispatcher: DispatcherThread,
     pub(super) views: Views,
     pub(super) history: History,
-    /// Which is told of events.
-    pub(super) program: Option<Program>,
     pub(super) epoll: Epoll,
     pub(super) client_listener: OwnedFd,
     pub(super) admin_listener: OwnedFd,
@@ -81,7 +78,7 @@ impl Server {
         mut driver: StateDriver,
         gpu: Nvml,
         (helpers, user_helper): (CheckpointHelpers, UserHelper),
-        (history, program): (History, Option<Program>),
+        history: History,
         directory: &SocketDir,
         given: Option<Given>,
     ) -> Result<Self, Error> {
@@ -128,7 +125,6 @@ impl Server {
             dispatcher,
             views,
             history,
-            program,
             epoll,
             client_listener,
             admin_listener,
@@ -155,7 +151,7 @@ impl Server {
         while !self.is_leaving {
             let time = now();
             self.turn(time);
-            self.driver.turned(woke_ns, now());
+            self.driver.services().note_turn(woke_ns, now().ns);
             let mut due_ns = u64::MAX;
             if let Some(watchdog) = &mut watchdog {
                 watchdog.turned(time.ns);

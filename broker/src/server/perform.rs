@@ -52,13 +52,7 @@ impl Server {
                     self.close(to, now);
                 }
             }
-            Effect::Events(uid, ask) => {
-                let to = ask.to;
-                if let Err(why) = self.history.ask(uid, *ask) {
-                    debug!(connection = to.0, why, "closed");
-                    self.close(to, now);
-                }
-            }
+            Effect::Events(uid, ask) => self.history.ask(uid, *ask),
             Effect::Follow { to, viewer, is_admin } => {
                 self.set_role(to, Role::Follower);
                 if let Some(connection) = self.connections.get_mut(&to) {
@@ -80,9 +74,6 @@ impl Server {
             }
             Effect::Publish(event) => {
                 self.history.record(&event);
-                if let Some(program) = &self.program {
-                    program.tell(event.view());
-                }
                 for to in self.followers.clone() {
                     if let Some(connection) = self.connections.get_mut(&to) {
                         let packets = event.packets(connection.viewer, connection.is_admin);

@@ -11,5 +11,6 @@ pub mod notify;
 pub mod other_brokers;
 pub mod program;
 pub mod services;
+mod turns;
 pub mod users;
 pub mod watchdog;

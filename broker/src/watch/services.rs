@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::turns::Turns;
+
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
@@ -22,6 +24,7 @@ pub struct Services {
     errors: Mutex<BTreeMap<Service, String>>,
     unwritten: AtomicU64,
     untold: AtomicU64,
+    turns: Mutex<Turns>,
 }
 
 impl Services {
@@ -39,6 +42,19 @@ impl Services {
     pub fn errors(&self) -> Vec<String> {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         errors.values().cloned().collect()
+    }
+
+    /// The loop was at work from then on until now.
+    pub fn note_turn(&self, woke_ns: u64, now_ns: u64) {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.note(now_ns.saturating_sub(woke_ns), now_ns);
+    }
+
+    /// The longest time in the last one to two minutes for which the loop was at work and took no event.
+    #[must_use]
+    pub fn longest_turn_ns(&self) -> u64 {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.longest_ns()
     }
 
     /// An event was not written to disk.

@@ -186,8 +186,8 @@ impl Connection {
         read(&self.hear_document(deadline)?)
     }
 
-    /// The same, for a reply that is likely a page of jobs. Read as a [`Reply`], each of its fields would be made twice:
-    /// once to find out which reply it is.
+    /// The same, for a reply that is likely a page of jobs. Read as a [`Reply`], each of its fields would be made
+    /// twice: once to find out which reply it is.
     ///
     /// # Errors
     /// As [`Connection::hear`].

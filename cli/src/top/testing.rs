@@ -131,7 +131,9 @@ pub fn full() -> Shot {
     take_time(
         &mut eval,
         0.312,
-        json!({ "state": "waiting", "held_by": "j41", "is_held_by_priority": true, "waited_60s_ns": 12_300_000_000_u64 }),
+        json!({
+            "state": "waiting", "held_by": "j41", "is_held_by_priority": true, "waited_60s_ns": 12_300_000_000_u64
+        }),
     );
     eval.container = Some(read(
         json!({ "id": "0123456789abcdef", "name": "eval-7", "cgroup": null }),

@@ -20,7 +20,8 @@ use crate::top::keys;
 use crate::top::screen::{Modes, Screen};
 use crate::top::source::{self, Answer, Mailbox, News};
 use crate::top::state::State;
-use crate::top::state::mode::{self, Effect, Mode};
+use crate::top::state::mode::{Effect, Mode};
+use crate::top::state::press;
 use crate::top::view;
 
 /// All of it while it runs.
@@ -159,7 +160,7 @@ impl Window<'_> {
     }
 
     fn press(&mut self, modes: &Modes, key: keys::Key) -> io::Result<Option<End>> {
-        match mode::press(&mut self.state, key) {
+        match press::press(&mut self.state, key) {
             Effect::Draw => {}
             Effect::Redraw => self.screen.forget(),
             Effect::Leave => return Ok(Some(End::Left)),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `stop`, `events`, `broker`, `doctor`, `version` and `completions` write, and each command without a broker.
 
+use std::sync::mpsc::Receiver;
+
 use partage_protocol::admin::{ErrorCode, EventDevice, EventNumbers, EventView, EventsRequest, Reply, Request};
 
 use crate::bench::{Bench, result};
@@ -39,9 +41,8 @@ fn stop_waits_for_its_answer() {
     );
 }
 
-#[test]
-fn events_are_lines() {
-    let bench = Bench::new();
+/// An event with numbers, and its line.
+fn event() -> (EventView, &'static str) {
     let event = EventView {
         number: 7,
         uid: Some(1000),
@@ -66,21 +67,22 @@ fn events_are_lines() {
             ..EventNumbers::default()
         },
     };
-    let page = |events: &[&EventView], more| {
-        let events = events.iter().map(|event| (*event).clone()).collect();
-        vec![Reply::Events { events, more }]
-    };
-    let script = vec![
-        page(&[&event], Some(7)),
-        page(&[&event], None),
-        page(&[&event], None),
-        // A page that leads nowhere is the last one.
-        page(&[], Some(3)),
-        page(&[&event], None),
-        vec![Reply::Event(event.clone()), Reply::Event(event.clone())],
-    ];
-    let requests = play(&bench.socket_dir(), script);
     let line = "2026-11-20T22:26:00.123Z denied           j42 pid 4121 9 GiB asked, limit 8 GiB, 3 GiB in use\n";
+    (event, line)
+}
+
+/// A page of it.
+fn page(event: &EventView, count: usize, more: Option<u64>) -> Vec<Reply> {
+    let events = vec![event.clone(); count];
+    vec![Reply::Events { events, more }]
+}
+
+#[test]
+fn events_are_lines() {
+    let bench = Bench::new();
+    let (event, line) = event();
+    let script = vec![page(&event, 1, Some(7)), page(&event, 1, None), page(&event, 1, None)];
+    let requests = play(&bench.socket_dir(), script);
     assert_eq!(result(bench.partage(&["events"])), (0, line.repeat(2), String::new()));
     let document = schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
     assert_eq!(
@@ -94,6 +96,27 @@ fn events_are_lines() {
         event["devices"][0]["limit_bytes"].is_null() && event.get("exit_code").is_none(),
         "{event}"
     );
+    let after: Vec<Option<u64>> = events_requests(&requests).iter().map(|asked| asked.after).collect();
+    assert_eq!(after, [None, Some(7), None]);
+}
+
+/// What was asked of the broker.
+fn events_requests(requests: &Receiver<Request>) -> Vec<EventsRequest> {
+    let asked = requests.try_iter().map(|request| match request {
+        Request::Events(asked) => asked,
+        other => panic!("{other:?}"),
+    });
+    asked.collect()
+}
+
+#[test]
+fn events_are_asked_for_by_number_kind_user_and_job_and_followed() {
+    let bench = Bench::new();
+    let (event, line) = event();
+    // A page that leads nowhere is the last one.
+    let follower = vec![Reply::Event(event.clone()), Reply::Event(event.clone())];
+    let script = vec![page(&event, 0, Some(3)), page(&event, 1, None), follower];
+    let requests = play(&bench.socket_dir(), script);
     let options = [
         "--after",
         "3",
@@ -113,16 +136,10 @@ fn events_are_lines() {
         result(bench.partage(&["events", "-f", "--since", "10m"])),
         (0, line.to_owned(), String::new())
     );
-    let asked: Vec<EventsRequest> = requests
-        .try_iter()
-        .map(|request| match request {
-            Request::Events(asked) => asked,
-            other => panic!("{other:?}"),
-        })
-        .collect();
+    let asked = events_requests(&requests);
     let after: Vec<Option<u64>> = asked.iter().map(|asked| asked.after).collect();
-    assert_eq!(after, [None, Some(7), None, Some(3), None, Some(7)]);
-    assert!(asked[0].since_ns.is_some() && asked[5].follow, "{asked:?}");
+    assert_eq!(after, [Some(3), None, Some(7)]);
+    assert!(asked[1].since_ns.is_some() && asked[2].follow, "{asked:?}");
     let expected = EventsRequest {
         after: Some(3),
         uid: Some(1000),
@@ -130,7 +147,7 @@ fn events_are_lines() {
         kinds: vec!["denied".to_owned(), "drift".to_owned()],
         ..EventsRequest::default()
     };
-    assert_eq!(asked[3], expected);
+    assert_eq!(asked[0], expected);
     let said = result(bench.partage(&["events", "--kind", "job-end"]));
     assert!(
         said.0 == 2 && said.2.contains("--kind: there are no events of kind \"job-end\""),

@@ -5,8 +5,8 @@
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
 //! - `window`: a program in a pseudo-terminal.
-//! - `quota`, `containers`, `run*`, `top`, `start`, `*tables`, `widths`, `mistakes`, `sim`, `judged`, `jobs`, `install`,
-//!   `silence`: the tests.
+//! - `quota`, `containers`, `run*`, `top`, `start`, `*tables`, `widths`, `mistakes`, `sim`, `judged`, `jobs`,
+//!   `install`, `silence`: the tests.
 
 mod bench;
 mod broker_tables;

@@ -18,7 +18,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("events::stay_over_a_restart_and_are_found", found).simulated("a host's broker of the test's own"),
         Case::new("events::a_follower_misses_none_and_sees_none_twice", followed)
             .simulated("a host's broker of the test's own"),
-        Case::new("events::a_program_is_told_and_keeps_nobody", told).simulated("a host's broker of the test's own"),
+        Case::new("events::a_program_is_told_and_keeps_nobody", notified)
+            .simulated("a host's broker of the test's own"),
     ]
 }
 
@@ -124,7 +125,7 @@ fn program(rig: &Rig, text: &str) -> PathBuf {
     path
 }
 
-fn told(rig: &Rig) {
+fn notified(rig: &Rig) {
     let log = rig.dir.join("told.jsonl");
     let path = program(rig, "exec /bin/cat >> \"$1\"");
     let config = format!(

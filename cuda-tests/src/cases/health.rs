@@ -100,6 +100,15 @@ fn shown(rig: &Rig) {
     let uuid = device(rig, 0)["uuid"].as_str().expect("a UUID").to_owned();
     let throttled = format!("partage_gpu_throttled{{gpu=\"0\",UUID=\"{uuid}\",reason=\"sw-thermal\"}}");
     assert_eq!(metric(rig, &throttled), Some(1.0));
+    in_words(rig, &uuid);
+    set_faults(rig, "");
+    rig.eventually(SOON, "it is cool again", || device(rig, 0)["throttle"].is_null());
+    assert_eq!(metric(rig, &throttled), None);
+    drop(host);
+}
+
+/// The same in `status`, `get gpu:0` and `why`.
+fn in_words(rig: &Rig, uuid: &str) {
     let (_, status) = said(rig, &["status"]);
     assert!(status.contains("UTIL") && status.contains("87 %"), "{status}");
     let (_, all) = said(rig, &["get", "gpu:0"]);
@@ -131,10 +140,6 @@ fn shown(rig: &Rig) {
         why.contains("GPU 0 runs with lower clocks because it is too warm (91 C, sw-thermal)"),
         "{why}"
     );
-    set_faults(rig, "");
-    rig.eventually(SOON, "it is cool again", || device(rig, 0)["throttle"].is_null());
-    assert_eq!(metric(rig, &throttled), None);
-    drop(host);
 }
 
 fn absent(rig: &Rig) {

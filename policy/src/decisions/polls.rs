@@ -14,6 +14,7 @@ use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
 use crate::notice::{Figures, Notice};
 use crate::residence::Residence;
+use crate::sick::DeviceNews;
 
 impl Policy {
     pub(crate) fn see_devices<M: Machine>(
@@ -83,7 +84,10 @@ impl Policy {
         let device = measured.device;
         self.note_unmanaged(&measured, now_ns);
         self.note_unmanaged_time(&measured, now_ns);
-        self.note_remapping(device, measured.telemetry.has_remap_failed, now_ns);
+        let has_failed = measured.telemetry.has_remap_failed;
+        if has_failed.is_some() || self.books.health.contains_key(&device) {
+            self.hear_of_device(device, DeviceNews::Remapping(has_failed), now_ns);
+        }
         let known = self.books.devices.get_mut(&device);
         if !known.is_some_and(|known| known.take(measured)) {
             return;

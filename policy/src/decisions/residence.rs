@@ -16,19 +16,9 @@ use crate::action::Action;
 use crate::caller::Process;
 use crate::device::Member;
 use crate::machine::{Machine, OnSlot, overhead_of};
-use crate::residence::{Mark, Residence, Save};
+use crate::residence::{Mark, Residence};
 
 impl Policy {
-    /// A checkpoint of it is whole.
-    pub(crate) fn note_saved(&mut self, id: JobId, save: Save) {
-        let Some(job) = self.books.jobs.get_mut(&id).filter(|job| job.state().holds_memory()) else {
-            return;
-        };
-        job.record_mut().residence.saved = Some(save);
-        let record = Box::new(job.record.clone());
-        self.act(Action::SaveJob(record));
-    }
-
     /// A passage says where it is; answered by the record to write.
     pub(crate) fn take_mark<M: Machine>(&mut self, id: JobId, mark: Mark, machine: &M, now_ns: u64) {
         let unix_ns = self.unix_ns(now_ns);

@@ -8,6 +8,7 @@ use crate::decisions::said::Said;
 use crate::event::Event;
 use crate::machine::Machine;
 use crate::question::AskedAt;
+use crate::sick::DeviceNews;
 use partage_protocol::message::VERDICT_GRANTED;
 
 impl Policy {
@@ -76,11 +77,9 @@ impl Policy {
                 self.see_devices(driver, found, machine, now_ns);
                 self.judge_adopted(machine, now_ns);
             }
-            Event::DeviceSlow(device) => self.books.note_slow(device),
             Event::DeviceLost { device, why } => self.lose_device(device, why, machine, now_ns),
             Event::Measured(measured) => self.measure(measured, machine, now_ns),
             Event::Run(run) => self.run(*run, machine, now_ns),
-            Event::TicketGone(ticket) => self.ticket_gone(ticket),
             Event::Set {
                 ticket,
                 caller,
@@ -102,12 +101,12 @@ impl Policy {
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::Returned { job, end } => self.returned(job, end, now_ns),
             Event::Stuck { .. } | Event::Spared { .. } | Event::Restored { .. } => self.take_note(event),
-            Event::Exited { .. } | Event::Follows { .. } => self.take_note(event),
+            Event::Exited { .. } | Event::Follows { .. } | Event::Saved(..) => self.take_note(event),
+            Event::Stays(_) | Event::DeviceSlow(_) | Event::TicketGone(_) => self.take_note(event),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
-            Event::Stays(job) => self.stay_away(job),
-            Event::Drain { device, mark } => self.drain(device, mark),
-            Event::Xids { device, xids } => self.hear_xids(device, &xids, now_ns),
-            Event::Heal { device, uid } => self.heal(device, Some(uid)),
+            Event::Drain { device, mark } => self.hear_of_device(device, mark.into(), now_ns),
+            Event::Xids { device, xids } => self.hear_of_device(device, DeviceNews::Xids(&xids), now_ns),
+            Event::Heal { device, uid } => self.hear_of_device(device, DeviceNews::Healed(uid), now_ns),
             Event::MakeRoom(device) => drop(self.end_lingering(&[device], machine, now_ns)),
             Event::Quiet { job, for_ns } => self.take_quiet(job, for_ns, machine, now_ns),
             Event::Wanted(job) => self.take_wanted(job, now_ns),
@@ -131,7 +130,6 @@ impl Policy {
             Event::Stopped(jobs) => self.books.jobs.set_stopped(&jobs),
             Event::Rules(new) => self.take_rules(*new, machine, now_ns),
             Event::UserKnown { uid, user, groups } => self.take_user(uid, (&user, &groups), machine, now_ns),
-            Event::Saved(job, save) => self.note_saved(job, save),
             Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }
@@ -151,6 +149,13 @@ impl Policy {
             Event::Restored { job, texts, behind } => self.note_restored(job, &texts, behind),
             Event::Exited { process, code } => self.exited(process, code),
             Event::Follows { job, process } => self.follow(job, process),
+            Event::Stays(job) => self.stay_away(job),
+            Event::TicketGone(ticket) => self.ticket_gone(ticket),
+            Event::DeviceSlow(device) => self.books.note_slow(device),
+            Event::Saved(job, save) => {
+                let record = self.books.jobs.get_mut(&job).and_then(|job| job.note_saved(save));
+                self.out.extend(record.map(Action::SaveJob));
+            }
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ use super::slot::Slot;
 use super::stop::{End, Stopping};
 use crate::caller::{Process, Ticket};
 use crate::machine::{Machine, OnSlot};
+use crate::residence::Save;
 use crate::rules::TotalId;
 use crate::shared::Shared;
 
@@ -267,6 +268,15 @@ impl Job {
     /// What of it the next broker knows, to be changed.
     pub(crate) fn record_mut(&mut self) -> &mut JobRecord {
         &mut self.0.record
+    }
+
+    /// A checkpoint of it is whole. Answers the record to write; none of a job that is over.
+    pub(crate) fn note_saved(&mut self, save: Save) -> Option<Box<JobRecord>> {
+        if !self.state().holds_memory() {
+            return None;
+        }
+        self.0.record.residence.note_saved(save);
+        Some(Box::new(self.0.record.clone()))
     }
 
     /// Its name from now on; answers whether that is another one.

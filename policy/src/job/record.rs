@@ -213,7 +213,7 @@ impl JobRecord {
     pub(crate) fn begin(&mut self, places: &[Placement], unix_ns: u64) -> u64 {
         self.set_devices(places);
         let asked = std::mem::replace(&mut self.started_unix_ns, unix_ns);
-        self.residence.queued_ns = unix_ns.saturating_sub(asked);
+        self.residence.note_queued(unix_ns.saturating_sub(asked));
         asked
     }
 

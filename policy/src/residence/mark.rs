@@ -91,6 +91,16 @@ pub struct ResidenceRecord {
 }
 
 impl ResidenceRecord {
+    /// A checkpoint of it is whole.
+    pub(crate) fn note_saved(&mut self, save: Save) {
+        self.saved = Some(save);
+    }
+
+    /// It waited so long in the queue, in nanoseconds.
+    pub(crate) fn note_queued(&mut self, queued_ns: u64) {
+        self.queued_ns = queued_ns;
+    }
+
     /// Where the job's memory is.
     #[must_use]
     pub const fn residence(&self) -> Residence {

@@ -13,8 +13,8 @@
 //! A wait for a neighbour counts as one for the cap where the cap is less than the share and all of it was had. Points
 //! that a job which always wants the device lacks, and that no other job got, went to *switching and idle*. *Waited* is
 //! more than 1 % of the last minute, or now. Beside the one cause stand those of the device itself, which slow down
-//! everybody: it is sick, or its temperature or its power lowers its clocks. A job that is alone without a cap is not measured: for it NVML's figures
-//! say which process the device works for.
+//! everybody: it is sick, or its temperature or its power lowers its clocks. A job that is alone without a cap is not
+//! measured: for it NVML's figures say which process the device works for.
 
 use crate::books::Books;
 use crate::caller::Caller;

@@ -41,7 +41,7 @@
 //! | `busy`, `memory-busy` | percent |
 //! | `temperature` | degrees Celsius |
 //! | `power` | watts |
-//! | `throttle` | NVML's reasons for lower clocks, as the sum of its bits: 4 power cap, 32 thermal by software, 64 by hardware |
+//! | `throttle` | bits of NVML, added: 4 power cap, 32 thermal by software, 64 thermal by hardware |
 //! | `ecc-corrected`, `ecc-uncorrected` | errors |
 //! | `remap-pending`, `remap-failed` | 0 or 1 |
 //! | `pcie-sent`, `pcie-received` | KiB a second |
@@ -59,7 +59,7 @@ use std::time::Duration;
 
 pub use read::check;
 use read::read;
-pub use rule::{CheckpointFault, KernelFault, Told};
+pub use rule::{CheckpointFault, KernelFault, Stated};
 use rule::{Kind, Rule};
 
 /// Re-reading the control file at most this often keeps `stat` off the path of every driver call.
@@ -175,14 +175,14 @@ impl Faults {
     }
 
     /// What NVML is to say of a device; none where it says what is.
-    pub fn told(&self, device: usize, what: Told) -> Option<u64> {
+    pub fn stated(&self, device: usize, what: Stated) -> Option<u64> {
         self.recheck();
         self.rules().find_map(|rule| match rule.kind {
-            Kind::Told {
+            Kind::Stated {
                 device: of,
-                told,
+                stated,
                 value,
-            } if of == device && told == what => Some(value),
+            } if of == device && stated == what => Some(value),
             _ => None,
         })
     }
@@ -349,9 +349,9 @@ mod tests {
     #[test]
     fn what_nvml_says_of_a_device_can_be_told() {
         let faults = faults("gpu:1:temperature:91; gpu:0:throttle:36; xid:0:79; xid:1:13; xid:0:79");
-        assert_eq!(faults.told(1, Told::Temperature), Some(91));
-        assert_eq!(faults.told(0, Told::Temperature), None, "it says what is");
-        assert_eq!(faults.told(0, Told::Throttle), Some(36));
+        assert_eq!(faults.stated(1, Stated::Temperature), Some(91));
+        assert_eq!(faults.stated(0, Stated::Temperature), None, "it says what is");
+        assert_eq!(faults.stated(0, Stated::Throttle), Some(36));
         assert_eq!(faults.xids(), [(0, 79), (1, 13), (0, 79)]);
     }
 

@@ -17,7 +17,7 @@ use partage_protocol::driver_place;
 
 use super::messages::{Answer, Ask};
 use super::nvlink::NvLink;
-use super::telemetry::Told;
+use super::telemetry::Health;
 use super::unified::{self, Unified};
 use crate::helper::channel;
 use crate::host::driver_library;
@@ -34,7 +34,7 @@ const SAME: u64 = 20;
 struct Listed {
     devices: Vec<Known>,
     unified: Unified,
-    told: Told,
+    told: Health,
 }
 
 /// A device.
@@ -167,7 +167,7 @@ fn list(
     }
     let parts = listed.devices.iter();
     let parts = parts.map(|known| (Arc::clone(&known.device), Arc::clone(&known.card)));
-    listed.told = Told::of((nvml, nvlink), parts.collect());
+    listed.told = Health::of((nvml, nvlink), parts.collect());
     match without_size {
         Some(why) if facts.is_empty() => Err(Driver::Failed(why)),
         _ => Ok(facts),

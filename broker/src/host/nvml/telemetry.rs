@@ -32,7 +32,7 @@ const FAST: Duration = Duration::from_millis(400);
 /// Between two readings of what takes long or hardly changes.
 const SLOW: Duration = Duration::from_secs(10);
 /// The thread waits for errors for so long at a time, in milliseconds.
-const WAIT_MS: u32 = 2_000;
+const XID_WAIT_MS: u32 = 2_000;
 /// Where waiting fails at once, the thread rests.
 const REST: Duration = Duration::from_secs(1);
 /// Errors of one device that wait for a poll at most; the oldest go.
@@ -139,12 +139,12 @@ struct Found {
 
 /// The state of all listed devices.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Health {
     places: Vec<(Asked, Telemetry, Option<Instant>)>,
     found: Arc<Mutex<Found>>,
 }
 
-impl Told {
+impl Health {
     /// These devices, each with its card, in the order of the list. The helper lists once in its life.
     pub(super) fn of(
         (nvml, nvlink): (&'static Nvml, Option<NvLink>),
@@ -262,7 +262,7 @@ fn follow(
             std::thread::sleep(SLOW);
             continue;
         };
-        match set.wait(WAIT_MS) {
+        match set.wait(XID_WAIT_MS) {
             Ok(event) => {
                 let (Some(XidError::Value(xid)), Ok(uuid)) = (event.event_data, event.device.uuid()) else {
                     continue;

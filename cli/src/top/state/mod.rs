@@ -5,6 +5,7 @@
 
 pub mod history;
 pub mod mode;
+pub mod press;
 pub mod rows;
 
 use std::collections::HashMap;

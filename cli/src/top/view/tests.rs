@@ -11,7 +11,7 @@ use ratatui_core::style::Color;
 use super::*;
 use crate::top::keys::Key;
 use crate::top::screen::Screen;
-use crate::top::state::mode::press;
+use crate::top::state::press::press;
 use crate::top::testing::{self, terminal};
 
 const SIZES: [(u16, u16); 3] = [(60, 20), (80, 24), (200, 60)];

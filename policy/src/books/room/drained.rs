@@ -63,7 +63,8 @@ impl Books {
         let index = self.devices.get(&device).map(|known| known.seen.index)?;
         let (what, since) = (mark.cause.text(), utc::minute(mark.since_unix_ns));
         Some(format!(
-            "GPU {index} is sick since {since}: it {what}; once it is repaired, partage undrain {index} lets jobs on it again"
+            "GPU {index} is sick since {since}: it {what}; once it is repaired, partage undrain {index} \
+             lets jobs on it again"
         ))
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::rule::{CheckpointFault, KernelFault, Kind, Rule, Told, When};
+use super::rule::{CheckpointFault, KernelFault, Kind, Rule, Stated, When};
 
 const OUT_OF_MEMORY: i32 = 2;
 /// What one process asks of another.
@@ -102,10 +102,10 @@ fn named(operation: &str) -> Result<String, String> {
 }
 
 /// What NVML is to say.
-fn told(what: &str) -> Result<Told, String> {
-    let known = Told::ALL.iter().find(|(word, _)| *word == what);
+fn stated(what: &str) -> Result<Stated, String> {
+    let known = Stated::ALL.iter().find(|(word, _)| *word == what);
     known.map(|(_, told)| *told).ok_or_else(|| {
-        let words = Told::ALL.map(|(word, _)| word).join(", ");
+        let words = Stated::ALL.map(|(word, _)| word).join(", ");
         format!("WHAT is one of {words}, not `{what}`")
     })
 }
@@ -118,9 +118,9 @@ fn lasting(parts: &[&str]) -> Result<Option<Kind>, String> {
         },
         ["linger"] => Kind::Linger,
         ["untold"] => Kind::Untold,
-        ["gpu", device, what, value] => Kind::Told {
+        ["gpu", device, what, value] => Kind::Stated {
             device: number(device, "DEVICE")?,
-            told: told(what)?,
+            stated: stated(what)?,
             value: number(value, "VALUE")?,
         },
         ["xid", device, xid] => Kind::Xid {

@@ -36,13 +36,13 @@ pub enum Kind {
     Dies { operation: String },
     Host { bytes: u64 },
     Untold,
-    Told { device: usize, told: Told, value: u64 },
+    Stated { device: usize, stated: Stated, value: u64 },
     Xid { device: usize, number: u32 },
 }
 
 /// What NVML can be made to say of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Stated {
     /// Part of the time in which a kernel runs.
     Busy,
     /// Part of the time in which memory is used.
@@ -71,7 +71,7 @@ pub enum Told {
     NvlinkReceived,
 }
 
-impl Told {
+impl Stated {
     /// All, with the words of the grammar.
     pub const ALL: [(&'static str, Self); 13] = [
         ("busy", Self::Busy),

@@ -6,7 +6,7 @@
 
 use partage_abi::nvml::*;
 use partage_machine::Device;
-use partage_machine::faults::Told;
+use partage_machine::faults::Stated;
 
 use super::health::{constant, said};
 use crate::state::{Answer, code, device, is_instance, nvml, store, store_text};
@@ -246,7 +246,12 @@ pub fn nvmlDeviceGetPcieThroughput(of: NvmlDevice, counter: c_int, value: *mut c
     if !(0..=1).contains(&counter) {
         return code(device(of).and(Err(NvmlReturn::INVALID_ARGUMENT)));
     }
-    said(of, value, [Told::PcieSent, Told::PcieReceived][counter as usize], |_| 0)
+    said(
+        of,
+        value,
+        [Stated::PcieSent, Stated::PcieReceived][counter as usize],
+        |_| 0,
+    )
 }
 
 pub fn nvmlDeviceGetMemoryErrorCounter(
@@ -289,10 +294,10 @@ pub fn nvmlDeviceGetRemappedRows(
     failure_occurred: *mut c_uint,
 ) -> NvmlReturn {
     let all = [corr_rows, unc_rows, is_pending, failure_occurred];
-    let told = [None, None, Some(Told::RemapPending), Some(Told::RemapFailed)];
+    let told = [None, None, Some(Stated::RemapPending), Some(Stated::RemapFailed)];
     code(device(of).and_then(|device| {
         let faults = nvml()?.books.faults();
-        let value = |what: Option<Told>| what.and_then(|what| faults.told(device.index, what)).unwrap_or(0);
+        let value = |what: Option<Stated>| what.and_then(|what| faults.stated(device.index, what)).unwrap_or(0);
         let mut all = all.into_iter().zip(told);
         all.try_for_each(|(to, what)| store(to, value(what) as c_uint))
     }))

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use partage_abi::nvml::*;
 use partage_machine::Device;
-use partage_machine::faults::Told;
+use partage_machine::faults::Stated;
 
 use super::constants::{energy_mj, least_power};
 use crate::state::{Answer, code, device, nvml};
@@ -45,13 +45,13 @@ pub fn nvmlDeviceGetFieldValues(of: NvmlDevice, values_count: c_int, values: *mu
 }
 
 /// What a fault says of the device, else 0.
-fn told(device: &Device, what: Told) -> Answer<u64> {
-    Ok(nvml()?.books.faults().told(device.index, what).unwrap_or(0))
+fn stated(device: &Device, what: Stated) -> Answer<u64> {
+    Ok(nvml()?.books.faults().stated(device.index, what).unwrap_or(0))
 }
 
 /// A counter that there is where a fault says it.
-fn counted(device: &Device, what: Told) -> Answer<(c_int, u64)> {
-    let told = nvml()?.books.faults().told(device.index, what);
+fn counted(device: &Device, what: Stated) -> Answer<(c_int, u64)> {
+    let told = nvml()?.books.faults().stated(device.index, what);
     Ok((UNSIGNED_LONG_LONG, told.ok_or(NvmlReturn::NOT_SUPPORTED)?))
 }
 
@@ -66,10 +66,10 @@ fn field(device: &Device, id: c_uint) -> Answer<(c_int, u64)> {
         3..=28 | 74..=81 => Ok((UNSIGNED_LONG_LONG, 0)),
         // Retired pages, links, replays, remapped rows.
         29..=31 | 91..=95 | 142 | 143 => word(0),
-        138 => counted(device, Told::NvlinkSent),
-        139 => counted(device, Told::NvlinkReceived),
-        144 => word(told(device, Told::RemapPending)? as u32),
-        145 => word(told(device, Told::RemapFailed)? as u32),
+        138 => counted(device, Stated::NvlinkSent),
+        139 => counted(device, Stated::NvlinkReceived),
+        144 => word(stated(device, Stated::RemapPending)? as u32),
+        145 => word(stated(device, Stated::RemapFailed)? as u32),
         // Temperature of the memory.
         82 => word(constants.temperature_c),
         // Energy in millijoules.

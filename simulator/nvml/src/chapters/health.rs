@@ -4,7 +4,7 @@
 //! not built.
 
 use partage_abi::nvml::*;
-use partage_machine::faults::Told;
+use partage_machine::faults::Stated;
 use partage_machine::profile::Nvml;
 
 use crate::state::{Answer, code, device, nvml, store};
@@ -45,7 +45,7 @@ pub fn nvmlDeviceGetTotalEccErrors(
     if !(0..=1).contains(&error_type) || !(0..=1).contains(&counter_type) {
         return code(device(of).and(Err(NvmlReturn::INVALID_ARGUMENT)));
     }
-    let what = [Told::EccCorrected, Told::EccUncorrected][error_type as usize];
+    let what = [Stated::EccCorrected, Stated::EccUncorrected][error_type as usize];
     said(of, ecc_counts, what, |_| 0)
 }
 
@@ -54,13 +54,13 @@ pub fn nvmlDeviceGetTemperature(of: NvmlDevice, sensor_type: c_int, temp: *mut c
     if sensor_type != 0 {
         return code(device(of).and(Err(NvmlReturn::INVALID_ARGUMENT)));
     }
-    said(of, temp, Told::Temperature, |nvml| nvml.temperature_c)
+    said(of, temp, Stated::Temperature, |nvml| nvml.temperature_c)
 }
 
 pub fn nvmlDeviceGetPowerUsage(of: NvmlDevice, power: *mut c_uint) -> NvmlReturn {
     const MILLIWATTS: u64 = 1_000;
     code(device(of).and_then(|device| {
-        let told = nvml()?.books.faults().told(device.index, Told::Power);
+        let told = nvml()?.books.faults().stated(device.index, Stated::Power);
         let idle = u64::from(device.profile.nvml.power_idle_mw);
         let now = told.map_or(idle, |watts| watts.saturating_mul(MILLIWATTS));
         store(power, c_uint::try_from(now).unwrap_or(c_uint::MAX))
@@ -92,11 +92,11 @@ pub fn nvmlDeviceGetPerformanceState(of: NvmlDevice, state: *mut c_int) -> NvmlR
 }
 
 pub fn nvmlDeviceGetCurrentClocksThrottleReasons(of: NvmlDevice, reasons: *mut c_ulonglong) -> NvmlReturn {
-    said(of, reasons, Told::Throttle, |_| 0)
+    said(of, reasons, Stated::Throttle, |_| 0)
 }
 
 pub fn nvmlDeviceGetCurrentClocksEventReasons(of: NvmlDevice, reasons: *mut c_ulonglong) -> NvmlReturn {
-    said(of, reasons, Told::Throttle, |_| 0)
+    said(of, reasons, Stated::Throttle, |_| 0)
 }
 
 pub fn nvmlDeviceGetClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint) -> NvmlReturn {
@@ -116,9 +116,14 @@ pub fn nvmlDeviceGetMaxClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint
 }
 
 /// What a fault says of the device, else the profile's.
-pub(super) fn said<T: TryFrom<u64>>(of: NvmlDevice, to: *mut T, what: Told, value: impl Fn(&Nvml) -> T) -> NvmlReturn {
+pub(super) fn said<T: TryFrom<u64>>(
+    of: NvmlDevice,
+    to: *mut T,
+    what: Stated,
+    value: impl Fn(&Nvml) -> T,
+) -> NvmlReturn {
     let answer: Answer = device(of).and_then(|device| {
-        let told = nvml()?.books.faults().told(device.index, what);
+        let told = nvml()?.books.faults().stated(device.index, what);
         let told = told.and_then(|told| T::try_from(told).ok());
         store(to, told.unwrap_or_else(|| value(&device.profile.nvml)))
     });

@@ -3,7 +3,7 @@
 
 use partage_abi::nvml::*;
 use partage_machine::Device;
-use partage_machine::faults::Told;
+use partage_machine::faults::Stated;
 use partage_machine::seats::Occupant;
 use partage_machine::timeline::Engine;
 
@@ -194,11 +194,11 @@ pub fn nvmlDeviceGetUtilizationRates(of: NvmlDevice, utilization: *mut NvmlUtili
         let percent = |permille: u32| permille.div_ceil(10).min(100);
         let copies = [Engine::Upload, Engine::Download].map(|engine| truth.busy_permille[engine as usize]);
         let faults = nvml()?.books.faults();
-        let told = |what| faults.told(device.index, what).map(|value| value.min(100) as c_uint);
+        let stated = |what| faults.stated(device.index, what).map(|value| value.min(100) as c_uint);
         let rates = NvmlUtilization {
-            gpu: told(Told::Busy).unwrap_or_else(|| percent(truth.busy_permille[Engine::Compute as usize])),
+            gpu: stated(Stated::Busy).unwrap_or_else(|| percent(truth.busy_permille[Engine::Compute as usize])),
             // Time in which memory was read or written; the copy engines are the part of it that is known.
-            memory: told(Told::MemoryBusy).unwrap_or_else(|| percent(copies.into_iter().max().unwrap_or(0))),
+            memory: stated(Stated::MemoryBusy).unwrap_or_else(|| percent(copies.into_iter().max().unwrap_or(0))),
         };
         store(utilization, rates)
     }))
