@@ -107,7 +107,10 @@ impl<'de> Deserialize<'de> for GpuTables {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table of some GPUs, such as [gpu.\"*\"] or [gpu.0]"
+)]
 pub(super) struct GpuTable {
     pub(super) reserve: Option<Spanned<String>>,
 }
