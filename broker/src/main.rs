@@ -20,7 +20,7 @@ use partage_broker::host::user_database::{self, UserHelper};
 use partage_broker::host::{checkpoint, inherited};
 use partage_broker::kind::Kind;
 use partage_broker::metrics::Listener;
-use partage_broker::server::event_loop::Server;
+use partage_broker::server::event_loop::{Server, block_signals};
 use partage_broker::server::given;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::store::Part;
@@ -300,6 +300,8 @@ fn is_in_first_pid_namespace() -> bool {
 
 /// Events of earlier brokers, and the number of the next one.
 fn history(directory: &SocketDir, config: &Config, services: &Arc<Services>) -> Result<(History, u64), Error> {
+    // Before the first thread.
+    block_signals()?;
     let folder = events_folder(directory);
     let files = Files::open(&folder, most_bytes(directory.kind()));
     let first_event = files.as_ref().map_or(1, Files::next_number);

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -80,8 +80,12 @@ impl Files {
             files.bytes += segment.bytes;
             files.by_owner.entry(owner).or_default().push_back(segment);
         }
-        for segments in files.by_owner.values_mut() {
+        for (owner, segments) in &mut files.by_owner {
             segments.make_contiguous().sort_by_key(|segment| segment.first);
+            // Brokers that come and go do not leave a file each.
+            if let Some(last) = segments.back_mut() {
+                last.is_closed = !is_whole(&path_of(folder, *owner, last.first));
+            }
         }
         files.forget_old();
         files.make_room(0);
@@ -167,8 +171,7 @@ impl Files {
     }
 
     fn path(&self, owner: Owner, first: u64) -> PathBuf {
-        let owner = owner.map_or_else(|| NOBODY.to_owned(), |uid| uid.to_string());
-        self.folder.join(format!("{owner}.{first:016x}.jsonl"))
+        path_of(&self.folder, owner, first)
     }
 
     /// Removes files whose newest event is too old.
@@ -216,6 +219,24 @@ impl Files {
             let _ = std::fs::remove_file(self.path(owner, gone.first));
         }
     }
+}
+
+fn path_of(folder: &Path, owner: Owner, first: u64) -> PathBuf {
+    let owner = owner.map_or_else(|| NOBODY.to_owned(), |uid| uid.to_string());
+    folder.join(format!("{owner}.{first:016x}.jsonl"))
+}
+
+/// Does this file end with a line's end? One that cannot be read does not.
+fn is_whole(path: &Path) -> bool {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    let last = file.and_then(|mut file| {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        Ok(last)
+    });
+    last.is_ok_and(|last| last == *b"\n")
 }
 
 /// Adds a line, or nothing.

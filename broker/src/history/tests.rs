@@ -84,6 +84,14 @@ fn events_are_there_for_the_next_broker_in_order_and_numbers_go_on() {
     let found = all(&files, &EventLog::default(), ask(EventsRequest::default()));
     assert_eq!(numbers(&found), (1..=3000).collect::<Vec<u64>>());
     assert_eq!(found[4], event(5, Some(6), 10));
+    // Brokers that come and go leave no file each.
+    let count = || std::fs::read_dir(&folder).expect("listed").count();
+    let before = count();
+    for number in 3001..=3100 {
+        let mut files = Files::open(&folder, HISTORY_BYTES).expect("there");
+        files.add(Some(5), &event(number, Some(5), 10)).expect("written");
+    }
+    assert_eq!(count(), before);
     let mode = std::fs::metadata(&folder).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }

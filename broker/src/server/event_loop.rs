@@ -82,11 +82,7 @@ impl Server {
         directory: &SocketDir,
         given: Option<Given>,
     ) -> Result<Self, Error> {
-        let mut mask = SigSet::empty();
-        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-            mask.add(signal);
-        }
-        mask.thread_block().map_err(Error::system("block signals"))?;
+        let mask = block_signals()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
             .map_err(Error::system("watch signals"))?;
         // Before anybody can connect.
@@ -326,6 +322,20 @@ impl Server {
             self.foreign,
         ));
     }
+}
+
+/// Keeps the signals that the loop reads from this thread and from those that it starts: one that is sent to a thread
+/// that does not block it ends the broker.
+///
+/// # Errors
+/// [`Error::System`] when the system refuses.
+pub fn block_signals() -> Result<SigSet, Error> {
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    mask.thread_block().map_err(Error::system("block signals"))?;
+    Ok(mask)
 }
 
 /// Where clients and administrators come in.

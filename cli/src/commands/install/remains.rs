@@ -21,12 +21,23 @@ const LIBRARIES: &str = "/var/lib/partage";
 
 /// Removes every description that names our devices: with it, each container that asks for one fails to start once the
 /// library is gone. Removes the default folder of containers' libraries, too; a container that runs has it mounted and
-/// keeps it.
+/// keeps it. Removes the events that the broker kept.
 pub fn remove_of_containers(changes: &mut Changes, left: &mut Vec<String>, notes: &mut Vec<String>) {
     for folder in DESCRIPTIONS {
         of_descriptions(Path::new(folder), changes, left, notes);
     }
+    of_events(Path::new(LIBRARIES), changes, left);
     of_libraries(Path::new(LIBRARIES), changes, left);
+    // Where only events were in it.
+    let _ = fs::remove_dir(LIBRARIES);
+}
+
+/// `FOLDER/events/`, where the host's broker kept what happened.
+fn of_events(folder: &Path, changes: &mut Changes, left: &mut Vec<String>) {
+    let events = folder.join("events");
+    if events.is_dir() {
+        changes.removed(&events, fs::remove_dir_all(&events), left);
+    }
 }
 
 fn of_descriptions(folder: &Path, changes: &mut Changes, left: &mut Vec<String>, notes: &mut Vec<String>) {

@@ -146,7 +146,16 @@ impl<'a> Host<'a> {
         let places = ["/etc", "/usr/local", "/run", "/var/lib"];
         let mut words = vec!["/usr/bin/find"];
         words.extend(places);
-        words.extend(["-not", "-path", "/run/partage/*", "-printf", "%p %s %m %T@\\n"]);
+        // What the broker itself writes.
+        words.extend([
+            "-not",
+            "-path",
+            "/run/partage/*",
+            "-not",
+            "-path",
+            "/var/lib/partage/events/*",
+        ]);
+        words.extend(["-printf", "%p %s %m %T@\\n"]);
         let (_, text) = self.say("0", &words);
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
