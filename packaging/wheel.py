@@ -3,7 +3,7 @@
 """Packs built programs as a wheel: the same bytes from the same files, whoever packs them and when.
 
 usage: packaging/wheel.py --programs FOLDER [--partage FILE] [--arch x86_64|aarch64] [--out FOLDER] [--most BYTES]
-                          [--level 0-9]
+                          [--level 1-9]
 FOLDER holds the programs and libraries side by side, as a build leaves them. Environment: SOURCE_DATE_EPOCH, else the
 time of the last commit, else 1980. Prints the wheel's path.
 """
@@ -19,8 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-
-import zipped
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "packaging" / "python"
@@ -66,7 +65,7 @@ def main():
     parser.add_argument("--arch", default=platform.machine(), help="which machines the programs are for")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="where the wheel goes")
     parser.add_argument("--most", type=int, help="refuse a larger wheel")
-    parser.add_argument("--level", type=int, default=9, help="how hard to compress: 1 to 9, or 0: by zopfli")
+    parser.add_argument("--level", type=int, default=9, help="how hard to compress: 1 to 9")
     arguments = parser.parse_args()
     version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M).group(1)
     tag = f"py3-none-manylinux_{GLIBC}_{arguments.arch}"
@@ -139,16 +138,23 @@ def moment():
 
 
 def write(wheel, found, record, level):
-    entries, lines = [], []
-    for path, (content, is_program) in sorted(found.items()):
-        entries.append((path, content, 0o755 if is_program else 0o644))
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        lines.append(f"{path},sha256={digest},{len(content)}\n")
-    lines.append(f"{record},,\n")
-    entries.append((record, "".join(lines).encode(), 0o644))
+    when, lines = moment(), []
     # Beside its place, so that nobody finds half a wheel.
     partial = wheel.with_suffix(f".{os.getpid()}")
-    partial.write_bytes(zipped.archive(entries, moment(), level))
+    with zipfile.ZipFile(partial, "w") as archive:
+
+        def add(path, content, is_program):
+            entry = zipfile.ZipInfo(path, when)
+            entry.create_system = 3
+            entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED, level)
+
+        for path, (content, is_program) in sorted(found.items()):
+            add(path, content, is_program)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            lines.append(f"{path},sha256={digest},{len(content)}\n")
+        lines.append(f"{record},,\n")
+        add(record, "".join(lines).encode(), False)
     partial.replace(wheel)
 
 
